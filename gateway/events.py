@@ -1,0 +1,217 @@
+"""Events and effects of the gateway core.
+
+The shell (actors.gateway) owns sockets, links and the clock.  It feeds what one turn of its loop brought and then one
+`TickEnded`; within a tick the core joins what goes to one shard into one numbered request, what goes to one session actor
+or gateway into few frames, and what goes to one connection into one write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from gateway.frames import Frame as PeerFrame
+from mqtt.decode import Item
+from sessions.frames import Frame as SessionFrame
+from shards.frames import Entry, Live, Reply, Superseded
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A network connection was accepted.  socket: a number of the shell that is never used twice.  listener: its name."""
+
+    socket: int
+    listener: str
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Decoded packets of one connection, in order.  The shell owns the Decoder and feeds its errors as Malformed."""
+
+    socket: int
+    items: list[Item]
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """The decoder refused the bytes (items before them were fed).  code: MQTT 5 reason code."""
+
+    socket: int
+    code: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class SocketLost:
+    """The peer closed, the network failed, or the write buffer bound was hit."""
+
+    socket: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLinked:
+    """The link to a shard is up (again); unanswered requests are sent again by the shell."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLost:
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The answer to one ToShard request with this id: replies in the order of its entries."""
+
+    shard: int
+    id: int
+    replies: list[Reply]
+
+
+@dataclass(frozen=True, slots=True)
+class FromShard:
+    shard: int
+    frame: Superseded | Live
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedTold:
+    """The result of a RetainedQuery; None when the shard could not answer."""
+
+    shard: int
+    id: int
+    values: list[bytes] | None
+    next_after: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLinked:
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLost:
+    """Every durable connection attached there is closed: its client comes back and resumes (PROTOCOLS 6)."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromSession:
+    session: int
+    frame: SessionFrame
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLinked:
+    """Another gateway; link is a number of the shell that is never used twice."""
+
+    link: int
+    gateway: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLost:
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromPeer:
+    link: int
+    frame: PeerFrame
+
+
+@dataclass(frozen=True, slots=True)
+class TickEnded:
+    """now_ms: monotonic; wall_ms: for published_at."""
+
+    now_ms: int
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """Graceful shutdown: no new connections; every client gets DISCONNECT 0x8B once its acknowledgements are out."""
+
+
+Event: TypeAlias = (
+    Opened | Received | Malformed | SocketLost | ShardLinked | ShardLost | Replied | FromShard | RetainedTold
+    | SessionLinked | SessionLost | FromSession | PeerLinked | PeerLost | FromPeer | TickEnded | Stopping
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Bytes for one connection, once per tick."""
+
+    socket: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSocket:
+    """Flush what was written, then close.  No SocketLost follows."""
+
+    socket: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseReading:
+    """The connection is over a bound (unanswered messages, a shard that is away): read no more from it until resumed."""
+
+    socket: int
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetVersion:
+    """The protocol version of this connection's decoder from now on (known at CONNECT)."""
+
+    socket: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToShard:
+    """A numbered request, sent until it is answered; its answer comes as Replied with the same id."""
+
+    shard: int
+    id: int
+    entries: list[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedQuery:
+    """A page of retained messages; lost with the link (the core asks again at ShardLinked)."""
+
+    shard: int
+    id: int
+    filter: bytes
+    after: bytes
+    count_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToSession:
+    session: int
+    frame: SessionFrame
+
+
+@dataclass(frozen=True, slots=True)
+class ToPeer:
+    link: int
+    frame: PeerFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Feed a TickEnded not later than now + after_ms."""
+
+    after_ms: int
+
+
+Effect: TypeAlias = Write | CloseSocket | PauseReading | SetVersion | ToShard | RetainedQuery | ToSession | ToPeer | Wake

@@ -1,0 +1,1 @@
+"""The durable-session floor: cursors over streams, windows, acknowledgements, subscriptions.  Pure code."""

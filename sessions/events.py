@@ -1,0 +1,132 @@
+"""Events and effects of the session core: all durable sessions that one session actor serves.
+
+The shell (actors.session) owns links to every shard (numbered requests through shards.numbered.NumberedSender, queries,
+feed) and the links from gateways.  It feeds events as they happen and one `TickEnded` after each turn of its loop; what
+the core wants to send to one peer within a tick may be joined into one frame by the core at TickEnded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sessions.frames import Frame as GatewayFrame
+from shards.frames import Ask, Entry, Feed, FeedTaken, FeedWant, Reply, Told, Work
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayLinked:
+    link: int
+    gateway: str
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayLost:
+    """Every connection attached over this link is detached."""
+
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromGateway:
+    link: int
+    frame: GatewayFrame
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLinked:
+    """The link to a shard is up (again).  Unanswered requests are sent again by the shell; queries and the feed are not:
+    the core asks again for what it still needs and states its whole want anew with version 1."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLost:
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The answer to one `AskShard` request with this id: replies in the order of its entries."""
+
+    shard: int
+    id: int
+    replies: list[Reply]
+
+
+@dataclass(frozen=True, slots=True)
+class ToldBy:
+    """The result of one query.  told None: the shard could not answer."""
+
+    shard: int
+    id: int
+    told: Told | None
+
+
+@dataclass(frozen=True, slots=True)
+class FeedReceived:
+    shard: int
+    feed: Feed
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReceived:
+    shard: int
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class TickEnded:
+    """now_ms: monotonic milliseconds of this process."""
+
+    now_ms: int
+
+
+Event: TypeAlias = (
+    GatewayLinked | GatewayLost | FromGateway | ShardLinked | ShardLost | Replied | ToldBy | FeedReceived | WorkReceived | TickEnded
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToGateway:
+    """Lost with the link; then the attachments on it are gone too."""
+
+    link: int
+    frame: GatewayFrame
+
+
+@dataclass(frozen=True, slots=True)
+class AskShard:
+    """A numbered request, sent until it is answered; its answer comes as Replied with the same id."""
+
+    shard: int
+    id: int
+    entries: list[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryShard:
+    """A query, lost with the link."""
+
+    shard: int
+    id: int
+    ask: Ask
+
+
+@dataclass(frozen=True, slots=True)
+class ToFeed:
+    """Feed control; lost with the link."""
+
+    shard: int
+    frame: FeedWant | FeedTaken
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Feed a TickEnded not later than now + after_ms, even when nothing else happens."""
+
+    after_ms: int
+
+
+Effect: TypeAlias = ToGateway | AskShard | QueryShard | ToFeed | Wake

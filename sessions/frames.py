@@ -1,0 +1,135 @@
+"""What travels between a gateway and a session actor.
+
+The gateway owns connections, the session actor owns durable sessions.  A link that breaks ends every attachment on it at
+both ends: the gateway closes those connections, the session actor detaches them.  Within one link nothing is lost or
+reordered, so these frames need no answers beyond the ones below.  A frame that names a connection which is not attached
+any more is dropped whole.
+
+    gateway -> session   Attach, Subscribe, Unsubscribe, Acked, Detach
+    session -> gateway   Attached, Subacked, Unsubacked, Deliver, SendPubrel, SessionClosed
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import msgpack
+
+
+class Attach(NamedTuple):
+    """A connection whose home has answered Connected with this session id.  receive_max: the client's window."""
+
+    client: bytes
+    conn: int
+    session_id: int
+    present: bool
+    version: int
+    receive_max: int
+
+
+class Attached(NamedTuple):
+    """The session is ready: CONNACK may go out; deliveries follow.  code 0, or an MQTT 5 reason code of failure.
+
+    subscriptions: (filter, granted qos, options, identifier) for the gateway's live table.
+    """
+
+    conn: int
+    code: int
+    subscriptions: list[tuple[bytes, int, int, int]]
+
+
+class Subscribe(NamedTuple):
+    """filters: (filter, qos, options, retain handling); options: bit 0 no local, bit 1 retain as published.
+    identifier 0: none."""
+
+    conn: int
+    packet_id: int
+    filters: list[tuple[bytes, int, int, int]]
+    identifier: int
+
+
+class Subacked(NamedTuple):
+    """codes: one MQTT 5 reason code per filter; the granted ones are durable from their SUBACK on."""
+
+    conn: int
+    packet_id: int
+    codes: list[int]
+
+
+class Unsubscribe(NamedTuple):
+    conn: int
+    packet_id: int
+    filters: list[bytes]
+
+
+class Unsubacked(NamedTuple):
+    conn: int
+    packet_id: int
+    codes: list[int]
+
+
+PUBACK, PUBREC, PUBCOMP = 4, 5, 7
+"""MQTT packet types of the acknowledgements that a subscriber sends."""
+
+
+class Acked(NamedTuple):
+    """Acknowledgements of one connection, one kind, in order.  failed: PUBREC with an error code (delivery ends)."""
+
+    conn: int
+    kind: int
+    packet_ids: list[int]
+    failed: bool
+
+
+class Detach(NamedTuple):
+    """The connection is over, or another one took its place."""
+
+    conn: int
+
+
+class Deliver(NamedTuple):
+    """Messages to connections of one gateway; a body is here once, however many connections get it.
+
+    messages: (topic, body in MQTT 5 form, published_at_ms, message flags of shards.messages).
+    to: (conn, message indexes, packet ids, first bytes of the PUBLISH packets, subscription identifiers), columns of
+    equal length; packet id 0 at QoS 0; identifier 0: none.
+    """
+
+    messages: list[tuple[bytes, bytes, int, int]]
+    to: list[tuple[int, list[int], list[int], bytes, list[int]]]
+
+
+class SendPubrel(NamedTuple):
+    conn: int
+    packet_ids: list[int]
+
+
+class SessionClosed(NamedTuple):
+    """Close this connection with this MQTT 5 reason code (session taken over, wrong acknowledgement, owner lost)."""
+
+    conn: int
+    code: int
+
+
+Frame: TypeAlias = (
+    Attach | Attached | Subscribe | Subacked | Unsubscribe | Unsubacked | Acked | Detach | Deliver | SendPubrel | SessionClosed
+)
+_KINDS: tuple[type[Any], ...] = (
+    Attach, Attached, Subscribe, Subacked, Unsubscribe, Unsubacked, Acked, Detach, Deliver, SendPubrel, SessionClosed,
+)  # fmt: skip
+_CODE = {kind: code for code, kind in enumerate(_KINDS)}
+_pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+
+
+def encode(frame: Frame) -> bytes:
+    return bytes(_pack((_CODE[type(frame)], *frame)))
+
+
+def decode(data: bytes | memoryview) -> Frame:
+    """Raises ValueError for anything that is not a frame of this link."""
+    try:
+        row = msgpack.unpackb(data, raw=False, use_list=True, strict_map_key=False)
+        frame: Frame = _KINDS[row[0]](*row[1:])
+        return frame
+    except (msgpack.UnpackException, TypeError, IndexError, ValueError) as error:
+        raise ValueError(f"not a frame of this link: {error}") from None

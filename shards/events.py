@@ -1,0 +1,94 @@
+"""Events and effects of the shard core.
+
+The shell (actors.shard) feeds events as they happen and one `TickEnded` when it has fed everything that one turn of its
+loop brought.  All that was fed since the last TickEnded becomes one record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from shards.committer import Record
+from shards.frames import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp:
+    """A peer has connected and proved the secret.  role: gateway, session or shard; sender: its name and incarnation."""
+
+    link: int
+    role: str
+    sender: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDown:
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrameReceived:
+    link: int
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class TickEnded:
+    """elapsed_us: the shard's elapsed time, never going back.  age_ms: PROTOCOLS 2.  wall_ms: for people."""
+
+    elapsed_us: int
+    age_ms: int
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Every record up to this position is on disk."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceChanged:
+    """Whether the disk has room for new messages."""
+
+    enough: bool
+
+
+Event: TypeAlias = LinkUp | LinkDown | FrameReceived | TickEnded | Committed | SpaceChanged
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write this frame to the link.  May be lost with the link; the peer asks or sends again after it reconnects."""
+
+    link: int
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Commit this record and report Committed(its position).  A crash before that loses it; nobody was told of it."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class CloseLink:
+    """The peer broke the rules of the link, or was replaced: close it and say why in the log."""
+
+    link: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendToShard:
+    """Numbered entries for another shard (retained messages on their way home); never lost: the outbox row stays."""
+
+    shard: int
+    source: int
+    items: list[tuple[int, bytes, bytes]]
+
+
+Effect: TypeAlias = Send | Submit | CloseLink | SendToShard

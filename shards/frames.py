@@ -1,0 +1,485 @@
+"""What travels on a link to a shard: frames, the entries of numbered frames, their answers, queries, the feed.
+
+A frame is a msgpack array whose first element is its kind.  Numbered frames carry entries; the shard makes all entries of
+a frame part of one record and answers the frame, entry by entry, once the record is committed.  Queries change nothing,
+carry an id of the asker and may be asked again after a reconnect.  Everything here is a NamedTuple, so that msgpack packs
+it as an array without a copy; byte strings are UTF-8 where MQTT has strings.
+
+Who sends what:
+
+    gateway  -> shard    Request(Publish, Release, Connect, Disconnect, Check)      Beat, Query(RetainedPage)
+    session  -> shard    Request(Own, Commit, Route, WorkDone)                      Beat, Query(Load, Poll, ReadRange, RetainedPage), FeedWant, FeedTaken
+    shard    -> shard    Request(Retain)
+    shard    -> all      Answer, Refused, Result;  to gateways Superseded, Live;  to session actors Feed, Work
+
+The link layer below (actors.links) authenticates both ends and tells the shard the sender's role, name and incarnation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgpack
+
+# ------------------------------------------------------------------ frame kinds
+REQUEST, ANSWER, REFUSED, QUERY, RESULT, BEAT, SUPERSEDED, LIVE, FEED_WANT, FEED, FEED_TAKEN, WORK = range(1, 13)
+
+FRAMES_UNANSWERED_MAX = 64
+"""A sender has at most this many numbered frames without an answer; a shard keeps as many answers per sender."""
+
+
+# ------------------------------------------------------------------ entries of numbered frames
+class Publish(NamedTuple):
+    """Messages of one connection in the order they were received.  Columns of equal length.
+
+    flags: low nibble of each PUBLISH's first byte (DUP 8, QoS 2|4, RETAIN 1).  packet_ids: 0 at QoS 0.
+    bodies: property length, properties, payload (MQTT 5 form, without topic alias).
+    QoS 0 messages are here only to be retained (or stored under store_qos0).
+    keep_ids: the publisher's session outlives the connection, so its QoS 2 ids are rows of its home.
+    """
+
+    client: bytes
+    conn: int
+    keep_ids: bool
+    published_at_ms: int
+    flags: bytes
+    packet_ids: list[int]
+    topics: list[bytes]
+    bodies: list[bytes]
+
+
+STORED, NOBODY, REPEATED, REFUSED_QUOTA = 0, 1, 2, 3
+
+
+class Published(NamedTuple):
+    """stale: the connection is not the client's newest, nothing was taken.  codes: one of STORED, NOBODY, REPEATED,
+    REFUSED_QUOTA per message; empty when all are STORED."""
+
+    stale: bool
+    codes: bytes
+
+
+class Release(NamedTuple):
+    """PUBREL of incoming QoS 2 messages whose ids are rows of the home."""
+
+    client: bytes
+    conn: int
+    packet_ids: list[int]
+
+
+class Released(NamedTuple):
+    """found: one byte per packet id, 1 when the id was known."""
+
+    stale: bool
+    found: bytes
+
+
+class Will(NamedTuple):
+    """The will of a connection; delay in seconds; body in MQTT 5 form without the delay property."""
+
+    topic: bytes
+    qos: int
+    retain: bool
+    delay_s: int
+    body: bytes
+
+
+class Connect(NamedTuple):
+    """A client connects: takes the next connection number, fences the older connection, makes or resumes the session.
+
+    expiry_s 0 = ephemeral, EXPIRY_NEVER = never.  will: a Will as a plain sequence, or None.
+    """
+
+    client: bytes
+    clean_start: bool
+    expiry_s: int
+    protocol: int
+    will: Sequence[Any] | None
+
+
+class Connected(NamedTuple):
+    """session_id 0: no durable session (ephemeral).  present: the session existed before."""
+
+    conn: int
+    present: bool
+    session_id: int
+
+
+NORMAL, WITH_WILL, LOST = 0, 1, 2
+
+
+class Disconnect(NamedTuple):
+    """The connection is over.  how: NORMAL (no will), WITH_WILL, LOST.  expiry_s: a new session expiry, or None."""
+
+    client: bytes
+    conn: int
+    how: int
+    expiry_s: int | None
+
+
+class Disconnected(NamedTuple):
+    stale: bool
+
+
+class Check(NamedTuple):
+    """After a reconnect of the link: which of these connections are still the newest of their clients?"""
+
+    connections: list[tuple[bytes, int]]
+
+
+class Checked(NamedTuple):
+    stale: list[int]
+
+
+class Own(NamedTuple):
+    """A session actor takes over the sessions of this shard: every older token is refused from now on."""
+
+
+class Owned(NamedTuple):
+    """token: grows with every Own.  work: unfinished subscription steps as (client, sub id, filter): each is to be
+    removed from every shard and then reported with WorkDone."""
+
+    token: int
+    work: list[tuple[bytes, int, bytes]]
+
+
+class Commit(NamedTuple):
+    """Rows of one session, written by its owner: puts are (family, suffix, value), deletes (family, suffix).
+
+    Refused when the token is old, the session is another one, or conn is not the newest connection (conn 0: not
+    checked, for work that no connection caused).  Families: those of shards.rows that belong to session actors.
+    """
+
+    token: int
+    client: bytes
+    session_id: int
+    conn: int
+    puts: list[tuple[bytes, bytes, bytes]]
+    deletes: list[tuple[bytes, bytes]]
+
+
+TAKEN, OLD_TOKEN, NO_SESSION, OLD_CONN = 0, 1, 2, 3
+
+
+class CommitDone(NamedTuple):
+    """code: TAKEN, OLD_TOKEN, NO_SESSION or OLD_CONN; only with TAKEN were the rows written."""
+
+    code: int
+
+
+class Route(NamedTuple):
+    """Durable routes of this shard: (sub id, filter).  Repeats change nothing; a removal names the id it removes."""
+
+    add: list[tuple[int, bytes]]
+    remove: list[tuple[int, bytes]]
+
+
+class Routed(NamedTuple):
+    """Every matching message of this shard with a greater position is stored for the added subscriptions."""
+
+    position: int
+
+
+class WorkDone(NamedTuple):
+    """The routes of these (client, sub id) are gone from every shard: their work rows can go."""
+
+    token: int
+    done: list[tuple[bytes, int]]
+
+
+class WorkTaken(NamedTuple):
+    code: int
+
+
+class Retain(NamedTuple):
+    """Retained messages whose topics live here, from the publisher's shard, in its log order.
+
+    items: (position at the source, topic, stored message, or empty bytes to delete).
+    """
+
+    source: int
+    items: list[tuple[int, bytes, bytes]]
+
+
+class Retained(NamedTuple):
+    applied: int
+
+
+Entry: TypeAlias = Publish | Release | Connect | Disconnect | Check | Own | Commit | Route | WorkDone | Retain
+Reply: TypeAlias = (
+    Published | Released | Connected | Disconnected | Checked | Owned | CommitDone | Routed | WorkTaken | Retained
+)
+
+_ENTRIES: tuple[type[Any], ...] = (Publish, Release, Connect, Disconnect, Check, Own, Commit, Route, WorkDone, Retain)
+_REPLIES: tuple[type[Any], ...] = (
+    Published, Released, Connected, Disconnected, Checked, Owned, CommitDone, Routed, WorkTaken, Retained,
+)  # fmt: skip
+_ENTRY_CODE = {kind: code for code, kind in enumerate(_ENTRIES)}
+_REPLY_CODE = {kind: code for code, kind in enumerate(_REPLIES)}
+
+
+# ------------------------------------------------------------------ frames
+class Request(NamedTuple):
+    """Numbered per (sender incarnation, shard), from 1, without gaps."""
+
+    number: int
+    entries: list[Entry]
+
+
+class Answer(NamedTuple):
+    number: int
+    replies: list[Reply]
+
+
+class Refused(NamedTuple):
+    """The frame and all behind it were not taken and used no number (disk full): send them again after retry_ms."""
+
+    number: int
+    retry_ms: int
+
+
+class Beat(NamedTuple):
+    """The sender lives.  Any frame counts as one; this one is sent when there is nothing else to say."""
+
+
+class Superseded(NamedTuple):
+    """These connections of this gateway are not the newest of their clients any more: close them (0x8E)."""
+
+    connections: list[tuple[bytes, int]]
+
+
+class Live(NamedTuple):
+    """A message that entered in the shard (a will): each gateway hands it to its own live subscribers only."""
+
+    publisher: bytes
+    flags: int
+    topic: bytes
+    body: bytes
+
+
+class FeedWant(NamedTuple):
+    """Filters this session actor's feed must cover from now on, or no longer.  version counts the frames from 1."""
+
+    version: int
+    add: list[bytes]
+    remove: list[bytes]
+
+
+class Feed(NamedTuple):
+    """Every committed stored message with after < position <= upto that matches the wanted filters (version or newer).
+
+    streams: distinct (generation, static key); stream_of[i] is the index of message i's stream in it.
+    A feed whose `after` is greater than the last `upto` has a hole: whoever stands in it polls.
+    """
+
+    version: int
+    after: int
+    upto: int
+    streams: list[tuple[int, bytes]]
+    stream_of: list[int]
+    positions: list[int]
+    values: list[bytes]
+
+
+class FeedTaken(NamedTuple):
+    """Everything up to here was taken: credit for the shard to send more."""
+
+    upto: int
+
+
+class Work(NamedTuple):
+    """Sessions ended: remove these (client, sub id, filter) from every shard, then WorkDone."""
+
+    work: list[tuple[bytes, int, bytes]]
+
+
+# ------------------------------------------------------------------ queries
+class Place(NamedTuple):
+    """How far a subscription has read one shard: constant size, whatever the number of streams.
+
+    horizon 0: everything with position <= cut has been read.  horizon > 0 (a sweep, stream by stream): streams before
+    (generation, static) are read up to the horizon, this one up to `position`, those behind it up to `cut`.
+    """
+
+    cut: int
+    horizon: int = 0
+    generation: int = 0
+    static: bytes = b""
+    position: int = 0
+
+
+class Segment(NamedTuple):
+    """Messages that become one range.  Reading (filter, streams, after, upto, merged) again gives the same messages.
+
+    merged: in position order over the streams; else stream by stream in the listed order.
+    """
+
+    streams: list[tuple[int, bytes]]
+    after: int
+    upto: int
+    merged: bool
+    positions: list[int]
+    values: list[bytes]
+
+
+class Load(NamedTuple):
+    """All rows of a session."""
+
+    client: bytes
+
+
+class Loaded(NamedTuple):
+    """session_id 0: there is none.  rows: (family, suffix, value)."""
+
+    conn: int
+    session_id: int
+    watermark: int
+    rows: list[tuple[bytes, bytes, bytes]]
+
+
+class Poll(NamedTuple):
+    """The next messages of one filter from a place on, committed ones only."""
+
+    filter: bytes
+    place: Place
+    count_max: int
+    bytes_max: int
+
+
+class Polled(NamedTuple):
+    """place: where to go on.  at_head: everything committed when the shard answered has been read."""
+
+    place: Place
+    segments: list[Segment]
+    at_head: bool
+
+
+class ReadRange(NamedTuple):
+    """The messages of a range again."""
+
+    filter: bytes
+    streams: list[tuple[int, bytes]]
+    after: int
+    upto: int
+    merged: bool
+
+
+class RangeRead(NamedTuple):
+    """lost: a generation of the range was dropped; then there are no messages."""
+
+    lost: bool
+    positions: list[int]
+    values: list[bytes]
+
+
+class RetainedPage(NamedTuple):
+    """Retained messages of this home that match the filter, in topic order, after a topic (exclusive)."""
+
+    filter: bytes
+    after: bytes
+    count_max: int
+
+
+class RetainedMessages(NamedTuple):
+    """next_after: empty when there is no more, else what to ask with.  values: stored messages."""
+
+    values: list[bytes]
+    next_after: bytes
+
+
+Ask: TypeAlias = Load | Poll | ReadRange | RetainedPage
+Told: TypeAlias = Loaded | Polled | RangeRead | RetainedMessages
+
+
+class Query(NamedTuple):
+    id: int
+    ask: Ask
+
+
+class Result(NamedTuple):
+    """told None: the shard could not answer (a bad query); the asker treats it as the world's fault."""
+
+    id: int
+    told: Told | None
+
+
+Frame: TypeAlias = (
+    Request | Answer | Refused | Query | Result | Beat | Superseded | Live | FeedWant | Feed | FeedTaken | Work
+)
+
+_ASKS: tuple[type[Any], ...] = (Load, Poll, ReadRange, RetainedPage)
+_TELLS: tuple[type[Any], ...] = (Loaded, Polled, RangeRead, RetainedMessages)
+_ASK_CODE = {kind: code for code, kind in enumerate(_ASKS)}
+_TELL_CODE = {kind: code for code, kind in enumerate(_TELLS)}
+_PLAIN: dict[int, type[Any]] = {
+    REFUSED: Refused, BEAT: Beat, SUPERSEDED: Superseded, LIVE: Live, FEED_WANT: FeedWant,
+    FEED: Feed, FEED_TAKEN: FeedTaken, WORK: Work,
+}  # fmt: skip
+_PLAIN_CODE = {kind: code for code, kind in _PLAIN.items()}
+
+_pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+
+
+def encode(frame: Frame) -> bytes:
+    """The bytes of one frame (without its length, which is the link's)."""
+    kind = type(frame)
+    code = _PLAIN_CODE.get(kind)
+    if code is not None:
+        return _pack((code, *frame))
+    if kind is Request:
+        return _pack((REQUEST, frame[0], encode_entries(frame[1])))  # type: ignore[arg-type]
+    if kind is Answer:
+        return _pack((ANSWER, frame[0], encode_replies(frame[1])))  # type: ignore[arg-type]
+    assert isinstance(frame, Query | Result)
+    if isinstance(frame, Query):
+        return _pack((QUERY, frame.id, _ASK_CODE[type(frame.ask)], tuple(frame.ask)))
+    if frame.told is None:
+        return _pack((RESULT, frame.id, -1, ()))
+    return _pack((RESULT, frame.id, _TELL_CODE[type(frame.told)], tuple(frame.told)))
+
+
+def encode_entries(entries: Iterable[Entry]) -> list[tuple[Any, ...]]:
+    return [(_ENTRY_CODE[type(entry)], *entry) for entry in entries]
+
+
+def encode_replies(replies: Iterable[Reply]) -> list[tuple[Any, ...]]:
+    return [(_REPLY_CODE[type(reply)], *reply) for reply in replies]
+
+
+def decode_replies(rows: Iterable[Sequence[Any]]) -> list[Reply]:
+    return [_REPLIES[row[0]](*row[1:]) for row in rows]
+
+
+def decode(data: bytes | memoryview) -> Frame:
+    """The frame of these bytes.  Raises ValueError for anything that is not one: then the link is closed."""
+    try:
+        row = msgpack.unpackb(data, raw=False, use_list=True, strict_map_key=False)
+        kind = row[0]
+        if kind == REQUEST:
+            return Request(row[1], [_ENTRIES[entry[0]](*entry[1:]) for entry in row[2]])
+        if kind == ANSWER:
+            return Answer(row[1], decode_replies(row[2]))
+        if kind == QUERY:
+            return Query(row[1], _decode_ask(row[2], row[3]))
+        if kind == RESULT:
+            return Result(row[1], None if row[2] < 0 else _decode_told(row[2], row[3]))
+        frame: Frame = _PLAIN[kind](*row[1:])
+        return frame
+    except (msgpack.UnpackException, TypeError, IndexError, KeyError, ValueError) as error:
+        raise ValueError(f"not a frame of this link: {error}") from None
+
+
+def _decode_ask(code: int, fields: list[Any]) -> Ask:
+    if code == _ASK_CODE[Poll]:
+        fields[1] = Place(*fields[1])
+    ask: Ask = _ASKS[code](*fields)
+    return ask
+
+
+def _decode_told(code: int, fields: list[Any]) -> Told:
+    if code == _TELL_CODE[Polled]:
+        fields[0] = Place(*fields[0])
+        fields[1] = [Segment(*segment) for segment in fields[1]]
+    told: Told = _TELLS[code](*fields)
+    return told

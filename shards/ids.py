@@ -1,0 +1,32 @@
+"""Numbers that must not be mixed up.
+
+A connection number is a counter of the home shard, shifted, with the shard's index in the low byte: it only grows for a
+client, and two shards never issue the same one.  A subscription id is unique in the whole store for the same reason.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+ShardIndex = NewType("ShardIndex", int)
+Position = NewType("Position", int)
+ConnNo = NewType("ConnNo", int)
+SessionId = NewType("SessionId", int)
+SubId = NewType("SubId", int)
+Token = NewType("Token", int)
+
+SHARD_BITS = 8
+EXPIRY_NEVER = 0xFFFFFFFF
+
+
+def conn_no(counter: int, shard: int) -> ConnNo:
+    return ConnNo(counter << SHARD_BITS | shard)
+
+
+def shard_of_conn(number: int) -> int:
+    return number & 0xFF
+
+
+def sub_id(shard: int, token: int, counter: int) -> SubId:
+    """Unique over all shards and owners: the owner token is never issued twice by its shard."""
+    return SubId(shard << 56 | (token & 0xFFFFFFFF) << 24 | counter & 0xFFFFFF)

@@ -1,0 +1,171 @@
+"""The rows of a home: what family 0 of a shard's engine holds besides the schema of generations.
+
+Every key begins with one family byte.  Rows of a client are `family | u16 length | client id | suffix`, so that all rows
+of one family of one client are adjacent.  Values are msgpack arrays whose first element is the version of that row kind.
+docs/formats.md has the page.  Who writes:  the shard's own core (c s i n o m x R t a f z T) or, through Commit, the session
+actor that owns the sessions (u p r q w).
+
+    c  connection      client                 newest connection number, gateway, whether it lives
+    s  session         client                 expiry, will, creation
+    i  incoming id     client | u16 id        a QoS 2 message received and not yet released
+    u  subscription    client | u64 sub id    filter, options, state, position per shard
+    p  place           client | u64 sub id | u8 shard     frames.Place
+    r  range           client | u64 number    what was assigned to which sequence numbers
+    q  progress        client                 sequence numbers and acknowledgements
+    w  work            client | u64 sub id    a route that must be removed from every shard
+    T  timer           u64 due age ms | kind | client     session expiry, will delay, end of a connection row
+    n  numbered slot   sender | u8            one answered frame of a numbered link
+    z  refused sender  sender                 an incarnation that was erased
+    o  owner           -                      the owner token and who holds it
+    m  meta            name                   last position, age clock, reserved connection numbers, incarnation
+    R  route           u64 sub id             filter
+    t  retained        topic                  stored message
+    a  applied         u8 shard               how far that shard's retained messages are applied here
+    f  outbox          u8 shard | u64 pos     a retained message on its way to its home
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+import msgpack
+
+from shards.frames import Place
+
+_pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+_u16 = struct.Struct(">H")
+_u64 = struct.Struct(">Q")
+
+CONNECTION, SESSION, INCOMING, SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK = b"c", b"s", b"i", b"u", b"p", b"r", b"q", b"w"
+TIMER, SLOT, REFUSED_SENDER, OWNER, META, ROUTE, RETAINED, APPLIED, OUTBOX = b"T", b"n", b"z", b"o", b"m", b"R", b"t", b"a", b"f"
+
+COMMITTED_BY_OWNER = frozenset((SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK))
+"""The families that a Commit may write."""
+
+ROW_VERSION = 1
+
+
+def client_key(family: bytes, client: bytes, suffix: bytes = b"") -> bytes:
+    return family + _u16.pack(len(client)) + client + suffix
+
+
+def u64(value: int) -> bytes:
+    return _u64.pack(value)
+
+
+def read_u64(data: bytes, offset: int = 0) -> int:
+    return int(_u64.unpack_from(data, offset)[0])
+
+
+def successor(prefix: bytes) -> bytes:
+    """The smallest key greater than every key with this prefix."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else b"\xff" * 64
+
+
+def split_client_key(key: bytes) -> tuple[bytes, bytes]:
+    """(client, suffix) of a client row's key."""
+    (length,) = _u16.unpack_from(key, 1)
+    return key[3 : 3 + length], key[3 + length :]
+
+
+def pack_row(fields: tuple[Any, ...]) -> bytes:
+    return bytes(_pack((ROW_VERSION, *fields)))
+
+
+def unpack_row(value: bytes) -> list[Any]:
+    """The fields of a row.  Raises ValueError for a row of a newer version."""
+    row = msgpack.unpackb(value, raw=False, use_list=True, strict_map_key=False)
+    if row[0] != ROW_VERSION:
+        raise ValueError(f"row of version {row[0]} found, {ROW_VERSION} is the newest this program reads")
+    return list(row[1:])
+
+
+class ConnectionRow(NamedTuple):
+    """gateway: name and incarnation of the gateway's link; ended_ms: age at which it ended, 0 while it lives."""
+
+    conn: int
+    gateway: str
+    ended_ms: int
+    ephemeral: bool
+    will: list[Any] | None
+
+
+class SessionRow(NamedTuple):
+    """session_id: the connection number that made it.  expiry_s as in frames.Connect.
+
+    due_ms: age at which it expires when nobody comes back; 0 while connected or when it never expires.
+    """
+
+    session_id: int
+    expiry_s: int
+    protocol: int
+    created_ms: int
+    due_ms: int
+
+
+ADDING, ACTIVE = 0, 1
+
+
+class SubscriptionRow(NamedTuple):
+    """One subscription of a session.  qos: granted.  options: bit 0 no local, bit 1 retain as published.
+
+    identifier 0: none.  starts: (shard, position) from which its messages count; empty at QoS 0, which has no route.
+    """
+
+    filter: bytes
+    qos: int
+    options: int
+    identifier: int
+    state: int
+    starts: list[tuple[int, int]]
+
+
+class RangeRow(NamedTuple):
+    """What was assigned: a segment of a stream (shard >= 0) or copied messages (shard -1, in `copies`).
+
+    Self-contained: a later change or removal of the subscription does not change what a range delivers.
+    first1/count1: sequence numbers on the QoS 1 track; first2/count2 on the QoS 2 track, in the order of the segment.
+    """
+
+    sub_id: int
+    filter: bytes
+    qos: int
+    options: int
+    identifier: int
+    shard: int
+    merged: bool
+    streams: list[tuple[int, bytes]]
+    after: int
+    upto: int
+    first1: int
+    count1: int
+    first2: int
+    count2: int
+    copies: list[bytes]
+
+
+class ProgressRow(NamedTuple):
+    """Tracks of a session.  committed: all sequence numbers <= are finished; next: first unassigned; sent: all <= were sent.
+
+    received2: QoS 2 numbers above committed2 for which PUBREC arrived (PUBREL goes out after this is committed).
+    next_range: the number of the next range row.
+    """
+
+    next_range: int
+    committed1: int
+    next1: int
+    sent1: int
+    committed2: int
+    next2: int
+    sent2: int
+    received2: list[int]
+
+
+def pack_place(place: Place) -> bytes:
+    return pack_row(tuple(place))
+
+
+def unpack_place(value: bytes) -> Place:
+    return Place(*unpack_row(value))
