@@ -1,0 +1,98 @@
+"""The port to the ordered key-value store of one shard.
+
+An engine keeps *families* of sorted byte keys. Family 0 always exists and holds home rows and metadata; family g >= 1 is
+generation g. What the keys and values mean is none of its business: layouts and homes know that.
+
+Two engines pass one contract suite (tests/contracts/test_engine.py): the in-memory twin for tests and the simulator, and
+RocksDB.
+
+Always holds:
+1. a write is atomic over all its families and visible to reads at once, but it is only safe against a power cut after a
+   ``sync`` that began after it; a killed process loses no finished write;
+2. what survives a crash is a prefix of the writes, in the order in which they were made;
+3. creating and dropping a family is durable when the call returns, and is not ordered with unsynced writes. So metadata
+   that names a family is written after its creation, and erased *and synced* before its drop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+Op = tuple[int, bytes, bytes | None]
+"""(family, key, value); a value of None deletes the key. A plain tuple because the hot path makes one per stored message."""
+
+HOME_FAMILY = 0
+
+
+class StoreFailed(Exception):
+    """The disk or the store refused or broke: the world's fault, never ours. Carries the text of the store or errno."""
+
+
+class StoreFull(StoreFailed):
+    """There was no room. Nothing of the write is there; it may succeed later, when space has been freed."""
+
+
+class StoreInUse(StoreFailed):
+    """Another process has this directory open."""
+
+
+class FamilyMissing(LookupError):
+    """A family that does not exist was named: a bug of the caller."""
+
+
+class Cursor(Protocol):
+    """A position in the sorted keys of one family between two bounds. For use within one call: it does not outlive the next write."""
+
+    def seek(self, key: bytes) -> None:
+        """Move to the first key >= ``key``."""
+
+    def next(self) -> None:
+        """Move to the following key. Only when valid."""
+
+    def valid(self) -> bool: ...
+
+    def key(self) -> bytes: ...
+
+    def value(self) -> bytes: ...
+
+
+class Engine(Protocol):
+    def families(self) -> list[int]:
+        """All families, sorted; 0 is always among them."""
+
+    def create_family(self, family: int) -> None:
+        """Make an empty family, durable on return. It must not exist."""
+
+    def drop_family(self, family: int) -> None:
+        """Remove a family and all its data, durable on return. Never family 0."""
+
+    def write(self, ops: Sequence[Op]) -> None:
+        """Apply all ops, later ones over earlier ones. Atomic, unsynced, visible at once. On StoreFailed nothing was applied."""
+
+    def sync(self) -> None:
+        """Return when everything written before the call is on disk. Blocks; only the one sync thread calls it.
+
+        After StoreFailed nobody knows what is on disk, and asking the same file again would get a false yes: the process ends.
+        """
+
+    def get(self, family: int, key: bytes) -> bytes | None: ...
+
+    def get_many(self, family: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of ``keys``, in their order."""
+
+    def scan(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> list[tuple[bytes, bytes]]:
+        """Entries with start <= key < end in key order: at most ``limit``, and none after the one with which the values
+        together reach ``bytes_max`` bytes. So at least one entry is returned when there is one and limit > 0."""
+
+    def cursor(self, family: int, lower: bytes, upper: bytes) -> Cursor:
+        """A cursor over lower <= key < upper; not valid before its first seek."""
+
+    def checkpoint(self, path: str) -> None:
+        """Make a consistent copy at ``path``, which must not exist. It contains at least everything written before the call."""
+
+    def size_bytes(self) -> int:
+        """What the store takes on disk, roughly."""
+
+    def close(self) -> None:
+        """Release the files. Does not sync: a clean shutdown syncs first."""

@@ -1,0 +1,103 @@
+"""The stored form of a message: what every layout keeps as the value of a data key.
+
+A fixed header, then publisher, topic and body, all as bytes (docs/formats.md, "Stored message"). The body is MQTT 5 form,
+``property length varint + properties + payload``, as it came in, so that normal delivery is a join of slices. 3.1.1
+publishes are given the empty property list b"\\0" at the gateway.
+
+The flags answer in one test what would otherwise need the properties parsed: whoever builds a value sets them right, and
+nothing here looks into the body. Nothing here checks MQTT rules either: that is done before a message is stored.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+VERSION = 1
+
+QOS_MASK = 0x0003
+RETAIN = 0x0004
+HAS_PROPERTIES = 0x0010
+"""The property list is not empty: a 3.1.1 subscriber needs it stripped."""
+HAS_EXPIRY = 0x0020
+"""There is a Message Expiry Interval: it is counted down at delivery, and the message may have expired."""
+HAS_TOPIC_DEPENDENT = 0x0040
+"""There is a Response Topic or Correlation Data: a bridge that rewrites topics must look into the properties."""
+
+PER_DELIVERY = HAS_EXPIRY
+"""Any of these flags forces the slow path of delivery, in which the properties are built anew."""
+
+_HEADER = Struct("<BBHQHH")
+HEADER_BYTES = _HEADER.size
+PUBLISHER_BYTES_MAX = 0xFFFF
+TOPIC_BYTES_MAX = 0xFFFF
+
+_pack = _HEADER.pack
+_unpack_from = _HEADER.unpack_from
+_unpack_flags = Struct("<BBH").unpack_from
+_unpack_lengths = Struct("<HH").unpack_from
+_unpack_time = Struct("<Q").unpack_from
+
+assert HEADER_BYTES == 16, "the slices below count on it"
+
+
+class UnknownMessageFormat(ValueError):
+    """A stored value of a version this program does not know, or one that is too short. It is refused, never guessed at."""
+
+
+def encode_message(flags: int, published_at_ms: int, publisher: bytes, topic: bytes, body: bytes) -> bytes:
+    """The value to store. ``flags`` holds QoS, retain and the HAS_ bits; ``publisher`` is the client id, empty for the broker itself."""
+    return b"".join((_pack(VERSION, 0, flags, published_at_ms, len(publisher), len(topic)), publisher, topic, body))
+
+
+def header(value: bytes) -> tuple[int, int, bytes, bytes, bytes]:
+    """(flags, published_at_ms, publisher, topic, body)."""
+    version, _, flags, published_at_ms, publisher_bytes, topic_bytes = _unpack_from(value)
+    if version != VERSION:
+        raise _refused(value)
+    topic_at = 16 + publisher_bytes
+    body_at = topic_at + topic_bytes
+    return flags, published_at_ms, value[16:topic_at], value[topic_at:body_at], value[body_at:]
+
+
+def flags_of(value: bytes) -> int:
+    version, _, flags = _unpack_flags(value)
+    if version != VERSION:
+        raise _refused(value)
+    return int(flags)
+
+
+def topic_of(value: bytes) -> bytes:
+    publisher_bytes, topic_bytes = _unpack_lengths(value, 12)
+    if value[0] != VERSION:
+        raise _refused(value)
+    topic_at = 16 + publisher_bytes
+    return value[topic_at : topic_at + topic_bytes]
+
+
+def publisher_of(value: bytes) -> bytes:
+    publisher_bytes, _ = _unpack_lengths(value, 12)
+    if value[0] != VERSION:
+        raise _refused(value)
+    return value[16 : 16 + publisher_bytes]
+
+
+def published_at_of(value: bytes) -> int:
+    if value[0] != VERSION:
+        raise _refused(value)
+    return int(_unpack_time(value, 4)[0])
+
+
+def check_message(value: bytes) -> None:
+    """Raise UnknownMessageFormat unless ``value`` has a known version and is at least as long as its own header says.
+
+    For values from outside (a record of another node, an archive); what this process encoded needs no check.
+    """
+    if len(value) < HEADER_BYTES or value[0] != VERSION or value[1] != 0:
+        raise _refused(value)
+    publisher_bytes, topic_bytes = _unpack_lengths(value, 12)
+    if len(value) < HEADER_BYTES + publisher_bytes + topic_bytes:
+        raise _refused(value)
+
+
+def _refused(value: bytes) -> UnknownMessageFormat:
+    return UnknownMessageFormat(f"stored message of {len(value)} bytes begins with {value[:4].hex()}; this program reads version {VERSION}")
