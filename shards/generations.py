@@ -1,0 +1,228 @@
+"""The generations of one shard: which there are, what each is, from which position to which it reaches.
+
+A generation is one family of the engine (same number) in one layout. Messages are written to the newest only; an old one
+goes as a whole. The table is a row per generation in family 0 (docs/formats.md, "Generation rows"). When to roll or drop is
+decided above; so is what clock the positions and ages come from.
+
+Life of a generation: family made ahead of time (create_next) -> current, by the record of a roll -> sealed, by the record of
+the next roll -> row erased, by the record of a drop -> family erased (erase), after that record is committed.
+A crash anywhere between leaves at most families without a row: open drops them.
+
+Always holds (see check):
+1. ids grow by one; 1 was the first; a hole is a generation that was dropped;
+2. until(g) == since(g + 1), and only the current one has no until;
+3. every row has its family, for a family is made before its row is written and erased after the row's erasure is on disk;
+4. reading a generation that was dropped raises: it is never silently empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NewType
+
+import msgpack
+
+from shards.engine import HOME_FAMILY, Engine, Op, StoreFailed
+from shards.layouts import layout_named, open_layout
+from shards.layouts.port import Layout, LayoutOptions
+
+GenerationId = NewType("GenerationId", int)
+
+ROW_PREFIX = b"g"
+ROW_VERSION = 1
+_ROWS_END = b"h"
+
+
+class GenerationDropped(Exception):
+    """This generation was there and is gone: whoever had not read it has lost what it held."""
+
+    def __init__(self, generation: int) -> None:
+        super().__init__(f"generation {generation} has been dropped")
+        self.generation = generation
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationInfo:
+    """One row. Messages have since <= position < until; until None: current. Ages as in clock.AgeClock, wall for people."""
+
+    id: GenerationId
+    layout: str
+    options: LayoutOptions
+    since: int
+    until: int | None
+    created_age_ms: int
+    created_wall_ms: int
+    sealed_age_ms: int | None
+
+    def encode(self) -> tuple[bytes, bytes]:
+        """(key, value) in family 0."""
+        row = (
+            self.layout,
+            self.options.thresholds,
+            self.since,
+            self.until,
+            self.created_age_ms,
+            self.created_wall_ms,
+            self.sealed_age_ms,
+        )
+        return row_key(self.id), bytes((ROW_VERSION,)) + bytes(msgpack.packb(row))
+
+    @staticmethod
+    def decode(key: bytes, value: bytes) -> GenerationInfo:
+        if value[:1] != bytes((ROW_VERSION,)):
+            raise StoreFailed(f"generation row {key.hex()} of version {value[:1].hex()} found, {ROW_VERSION} is what this program reads")
+        layout, thresholds, since, until, created_age_ms, created_wall_ms, sealed_age_ms = msgpack.unpackb(value[1:])
+        return GenerationInfo(
+            GenerationId(int.from_bytes(key[1:], "big")),
+            layout,
+            LayoutOptions(tuple(thresholds)),
+            since,
+            until,
+            created_age_ms,
+            created_wall_ms,
+            sealed_age_ms,
+        )
+
+
+def row_key(generation: int) -> bytes:
+    return ROW_PREFIX + generation.to_bytes(4, "big")
+
+
+class Generations:
+    def __init__(self, engine: Engine, layout: str, options: LayoutOptions) -> None:
+        """``layout`` and ``options`` are for generations made from now on; those there are keep their own."""
+        self._engine = engine
+        self._layout_name = layout_named(layout)
+        self._options = options
+        self._infos: dict[int, GenerationInfo] = {}
+        self._open: dict[int, Layout] = {}
+        self._prepared: int | None = None
+        self._dropping: set[int] = set()
+        self.lost_at_open: tuple[int, ...] = ()
+        """Generations whose row was found but not their family: what is left of a damaged store. Treated as dropped, to be reported."""
+
+    @classmethod
+    def open(cls, engine: Engine, layout: str, options: LayoutOptions, age_ms: int = 0, wall_ms: int = 0) -> Generations:
+        """Read the table, drop families without a row, make generation 1 in an empty store.
+
+        What it writes is unsynced; the sync that precedes the first watermark covers it.
+        """
+        self = cls(engine, layout, options)
+        rows = [GenerationInfo.decode(key, value) for key, value in engine.scan(HOME_FAMILY, ROW_PREFIX, _ROWS_END, 1 << 32)]
+        families = set(engine.families())
+        self._infos = {info.id: info for info in rows if info.id in families}
+        for orphan in sorted(families - {HOME_FAMILY} - {info.id for info in rows}):
+            engine.drop_family(orphan)
+        if not rows:
+            self._first(age_ms, wall_ms)
+        elif rows[-1].id not in self._infos:
+            raise StoreFailed(f"the family of the current generation {rows[-1].id} is missing")
+        self.lost_at_open = tuple(info.id for info in rows if info.id not in families)
+        return self
+
+    @property
+    def current(self) -> GenerationInfo:
+        return self._infos[max(self._infos)]
+
+    def infos(self) -> list[GenerationInfo]:
+        return [self._infos[generation] for generation in sorted(self._infos)]
+
+    def info(self, generation: int) -> GenerationInfo:
+        found = self._infos.get(generation)
+        if found is None:
+            if 0 < generation <= max(self._infos):
+                raise GenerationDropped(generation)
+            raise LookupError(f"generation {generation} has never been: the newest is {max(self._infos)}")
+        return found
+
+    def layout(self, generation: int) -> Layout:
+        """The open layout. A sealed one is loaded when first asked for."""
+        found = self._open.get(generation)
+        if found is None:
+            info = self.info(generation)
+            found = self._open[generation] = open_layout(info.layout, self._engine, info.id, info.options)
+        return found
+
+    def generation_of(self, position: int) -> GenerationId:
+        """The generation that holds, or would hold, this position."""
+        for info in reversed(self.infos()):
+            if info.since <= position:
+                if info.until is not None and position >= info.until:
+                    raise GenerationDropped(info.id + 1)
+                return info.id
+        raise GenerationDropped(min(self._infos) - 1)
+
+    # ---- changing
+
+    def create_next(self) -> None:
+        """Make the family of the next generation, for an idle moment: it blocks for a few syncs. No effect when it is there."""
+        if self._prepared is None:
+            following = self.current.id + 1
+            self._engine.create_family(following)
+            self._prepared = following
+
+    def roll(self, position: int, age_ms: int, wall_ms: int) -> list[Op]:
+        """Seal the current generation at ``position`` and go on in the next. The ops belong in the record of that position.
+
+        From now on keys come from the new one; the record must be submitted before any other that holds messages of it.
+        """
+        old = self.current
+        if position <= old.since:
+            raise ValueError(f"roll at {position}, generation {old.id} began at {old.since}")
+        self.create_next()
+        assert self._prepared is not None
+        sealed = replace(old, until=position, sealed_age_ms=age_ms)
+        fresh = GenerationInfo(GenerationId(self._prepared), self._layout_name, self._options, position, None, age_ms, wall_ms, None)
+        last_growth = self.layout(old.id).take_growth()
+        layout = self._successor(old, fresh)
+        self._infos[old.id] = sealed
+        self._infos[fresh.id] = fresh
+        self._open[fresh.id] = layout
+        self._prepared = None
+        return [*last_growth, _put(sealed), _put(fresh), *layout.take_growth()]
+
+    def drop(self, generation: int) -> list[Op]:
+        """Forget a sealed generation: reading it raises from now on. The ops belong in a record; ``erase`` when it is committed."""
+        info = self.info(generation)
+        if info.until is None:
+            raise ValueError(f"generation {generation} is the current one and cannot be dropped")
+        del self._infos[generation]
+        self._open.pop(generation, None)
+        self._dropping.add(generation)
+        return [(HOME_FAMILY, row_key(generation), None)]
+
+    def erase(self, generation: int) -> None:
+        """Give the space of a dropped generation back; its drop must be committed. For an idle moment: it blocks."""
+        self._dropping.remove(generation)
+        self._engine.drop_family(generation)
+
+    def check(self) -> None:
+        infos = self.infos()
+        for older, newer in pairwise(infos):
+            assert older.until is not None and older.since < older.until
+            if older.id + 1 == newer.id:
+                assert older.until == newer.since, (older, newer)
+            else:
+                assert older.until <= newer.since, (older, newer)
+        assert infos[-1].until is None
+        families = set(self._engine.families())
+        assert {HOME_FAMILY, *self._infos, *self._dropping} <= families
+
+    # ---- within
+
+    def _first(self, age_ms: int, wall_ms: int) -> None:
+        self._engine.create_family(1)
+        info = GenerationInfo(GenerationId(1), self._layout_name, self._options, 0, None, age_ms, wall_ms, None)
+        self._engine.write([_put(info)])
+        self._infos[info.id] = info
+
+    def _successor(self, old: GenerationInfo, fresh: GenerationInfo) -> Layout:
+        if old.layout == fresh.layout:
+            return self.layout(old.id).inherit_into(fresh.id, fresh.options)
+        return open_layout(fresh.layout, self._engine, fresh.id, fresh.options)
+
+
+def _put(info: GenerationInfo) -> Op:
+    key, value = info.encode()
+    return HOME_FAMILY, key, value

@@ -1,0 +1,96 @@
+"""The port to one generation's layout: the only code that knows the keys of its family.
+
+A layout turns (topic, position, message) into ops, and reads the messages of a stream back in position order. Which
+generation is written, what a position is, records, sessions: all of that is above it. All layouts pass one contract suite
+against a brute-force model (tests/contracts/test_layout.py), over every engine.
+
+Always holds, in every layout:
+1. a place is a message position; nothing of the layout's own batching or indexing shows in it;
+2. ``read`` changes nothing and is repeatable: the same arguments give the same messages, before and after later writes,
+   a seal, a restart, on another replica. With a smaller ``count_max`` they give a prefix;
+3. a topic is in one stream for the life of the generation, so its messages come in the order of their positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from shards.engine import Op
+from shards.lts import DEFAULT_THRESHOLDS
+
+
+class TopicKey(NamedTuple):
+    """Where a topic's messages go in one generation. Made once per topic by ``key_of`` and cached by the caller until the
+    generation is rolled. ``data`` and ``indexes`` are the layout's own."""
+
+    generation: int
+    static: bytes
+    data: bytes
+    indexes: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The part of a stream that a filter asks for. Hashable: equal streams may share one read.
+
+    constraints: (varying level, counted from 1; hash of the wanted value), for the index.
+    literals: (level of the topic, counted from 0; wanted value), to tell real matches from equal hashes.
+    Both empty: every message of the stream matches.
+    """
+
+    static: bytes
+    constraints: tuple[tuple[int, bytes], ...] = ()
+    literals: tuple[tuple[int, bytes], ...] = ()
+
+
+class Read(NamedTuple):
+    """What a bounded read found.
+
+    messages: (position, stored message), by position.
+    place: everything of the stream up to here has been examined; the next read goes on after it.
+    done: there is nothing more up to ``upto``; then place == upto.
+    ended: done, and the generation is sealed at or below ``upto``: nothing will ever follow. Set by the store, not by a layout.
+    """
+
+    messages: list[tuple[int, bytes]]
+    place: int
+    done: bool
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutOptions:
+    """What a generation keeps of the configuration for its whole life. thresholds: lts.DEFAULT_THRESHOLDS says what they mean."""
+
+    thresholds: tuple[int | None, ...] = DEFAULT_THRESHOLDS
+
+
+class Layout(Protocol):
+    """One open generation."""
+
+    def key_of(self, topic: bytes) -> TopicKey:
+        """The topic's key. May learn: then ``take_growth`` has ops for the record that holds the topic's first message."""
+
+    def take_growth(self) -> list[Op]:
+        """Ops that make durable what was learned since the last call. Repeating them changes nothing."""
+
+    def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
+        """Append the ops that store the message. Positions are unique and grow."""
+
+    def streams(self, topic_filter: bytes) -> list[Stream]:
+        """The streams that can hold matching topics, sorted by static key."""
+
+    def stream_of(self, static: bytes, topic_filter: bytes) -> Stream:
+        """The one of ``streams(topic_filter)`` with this static key. Raises lts.StructureMismatch when there is none."""
+
+    def read(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
+        """Matching messages with after < position <= upto, in position order.
+
+        At most ``count_max``; together at most ``bytes_max`` bytes, except that a first message is never too large; and at most
+        about ``examine_max`` keys are looked at. Bounds must be >= 1; then place > after, or done.
+        """
+
+    def inherit_into(self, family: int, options: LayoutOptions) -> Layout:
+        """A layout of the same kind for the next generation, in an empty family, that has learned what is worth keeping.
+        Its growth is in its ``take_growth``."""

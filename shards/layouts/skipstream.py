@@ -1,0 +1,246 @@
+"""Data keys in position order, plus one index key per varying level; wildcard reads intersect sorted index lists.
+
+Keys of a family (docs/formats.md, "Generation, layout skipstream"), all big-endian so that they sort by position:
+
+    static[8] | 0 u16 | position u64                        -> stored message
+    static[8] | level u16 | H8(level's value) | position u64 -> empty            level: varying levels, from 1
+    0[8] | edge kind | parent state[8] | level's bytes      -> child state[8]    the learned topic structure
+
+A position is unique in a shard, so the varying levels need not be in the data key. A stream without constraint is one range
+scan. With constraints, the positions that all wanted index lists have in common are looked up in the data keys, and the real
+topic is compared, as two values may share a hash. No static key begins with eight zero bytes (lts.RESERVED_PREFIX).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from struct import Struct
+
+from shards.engine import Cursor, Engine, Op, StoreFailed
+from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
+from shards.lts import STATE_BYTES, TopicStructure
+from shards.messages import topic_of
+
+_TRIE_PREFIX = bytes(STATE_BYTES)
+_TRIE_END = bytes(STATE_BYTES - 1) + b"\x01"
+_DATA = b"\x00\x00"
+_POSITION = Struct(">Q")
+_pack_position = _POSITION.pack
+_unpack_position = _POSITION.unpack_from
+_pack_level = Struct(">H").pack
+
+_DATA_POSITION_AT = 10
+_INDEX_POSITION_AT = 18
+
+_LOAD_CHUNK = 4096
+_FETCH_FIRST = 8
+_FETCH_MAX = 128
+
+
+def hash_of(level: bytes) -> bytes:
+    """The eight bytes by which a varying level is indexed."""
+    return blake2b(level, digest_size=8).digest()
+
+
+class SkipStream:
+    """One generation in this layout."""
+
+    def __init__(self, engine: Engine, family: int, structure: TopicStructure) -> None:
+        self._engine = engine
+        self._family = family
+        self._structure = structure
+
+    @classmethod
+    def open(cls, engine: Engine, family: int, options: LayoutOptions) -> SkipStream:
+        """Load the learned structure; an empty family gives an empty one."""
+        rows: list[tuple[bytes, bytes]] = []
+        start = _TRIE_PREFIX
+        while chunk := engine.scan(family, start, _TRIE_END, _LOAD_CHUNK):
+            rows.extend((key[STATE_BYTES:], child) for key, child in chunk)
+            start = chunk[-1][0] + b"\x00"
+        return cls(engine, family, TopicStructure.restore(rows, options.thresholds))
+
+    def inherit_into(self, family: int, options: LayoutOptions) -> SkipStream:
+        return SkipStream(self._engine, family, self._structure.inherit(options.thresholds))
+
+    @property
+    def structure(self) -> TopicStructure:
+        return self._structure
+
+    # ---- writing
+
+    def key_of(self, topic: bytes) -> TopicKey:
+        leaf, varying = self._structure.learn(topic)
+        static = leaf.static
+        if not varying:
+            return TopicKey(self._family, static, static + _DATA, ())
+        indexes = tuple(static + _pack_level(level) + hash_of(value) for level, value in enumerate(varying, 1))
+        return TopicKey(self._family, static, static + _DATA, indexes)
+
+    def take_growth(self) -> list[Op]:
+        family = self._family
+        return [(family, _TRIE_PREFIX + key, child) for key, child in self._structure.take_growth()]
+
+    def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
+        family, _, data, indexes = key
+        at = _pack_position(position)
+        ops.append((family, data + at, value))
+        for prefix in indexes:
+            ops.append((family, prefix + at, b""))
+
+    # ---- reading
+
+    def streams(self, topic_filter: bytes) -> list[Stream]:
+        return [_stream(leaf.static, leaf.levels, wanted) for leaf, wanted in self._structure.match(topic_filter)]
+
+    def stream_of(self, static: bytes, topic_filter: bytes) -> Stream:
+        wanted = self._structure.compress(static, topic_filter)
+        return _stream(static, self._structure.leaf(static).levels, wanted)
+
+    def read(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
+        assert count_max > 0 and bytes_max > 0 and examine_max > 0, (count_max, bytes_max, examine_max)
+        if after >= upto:
+            return Read([], after, True)
+        if not stream.constraints:
+            return self._scan(stream.static + _DATA, after, upto, min(count_max, examine_max), bytes_max)
+        return self._join(stream, after, upto, count_max, bytes_max, examine_max)
+
+    def _scan(self, prefix: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
+        found = self._engine.scan(self._family, prefix + _pack_position(after + 1), prefix + _pack_position(upto + 1), limit, bytes_max)
+        messages = [(_unpack_position(key, _DATA_POSITION_AT)[0], value) for key, value in found]
+        total = sum([len(value) for _, value in messages])
+        if len(messages) < limit and total < bytes_max:
+            return Read(messages, upto, True)
+        if total > bytes_max and len(messages) > 1:
+            # The engine stops with the value that passes the bound; only a first one may pass it.
+            del messages[-1]
+        place = messages[-1][0]
+        return Read(messages, place, place == upto)
+
+    def _join(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
+        join = _Join(self._engine, self._family, stream, after, upto)
+        data = stream.static + _DATA
+        messages: list[tuple[int, bytes]] = []
+        total = 0
+        place = after
+        fetch = _FETCH_FIRST
+        while True:
+            positions, place, exhausted = join.next(min(fetch, count_max - len(messages)), examine_max)
+            values = self._engine.get_many(self._family, [data + _pack_position(position) for position in positions])
+            join.examined += len(positions)
+            for position, value in zip(positions, values, strict=True):
+                if value is None:
+                    raise StoreFailed(f"generation {self._family}: index names {position} in {stream.static.hex()}, its message is missing")
+                if not _has(topic_of(value), stream.literals):
+                    continue
+                if messages and total + len(value) > bytes_max:
+                    return Read(messages, position - 1, False)
+                messages.append((position, value))
+                total += len(value)
+            if exhausted:
+                return Read(messages, upto, True)
+            if len(messages) >= count_max or total >= bytes_max or join.examined >= examine_max:
+                return Read(messages, place, False)
+            average = total // len(messages) + 1 if messages else 1
+            fetch = max(1, min(2 * fetch, _FETCH_MAX, (bytes_max - total) // average))
+
+
+def _stream(static: bytes, levels: Sequence[bytes | None], wanted: Sequence[bytes | None]) -> Stream:
+    if not any(value is not None for value in wanted):
+        return Stream(static)
+    depths = [depth for depth, level in enumerate(levels) if level is None]
+    asked = [(number, value) for number, value in enumerate(wanted) if value is not None]
+    return Stream(
+        static,
+        tuple((number + 1, hash_of(value)) for number, value in asked),
+        tuple((depths[number], value) for number, value in asked),
+    )
+
+
+def _has(topic: bytes, literals: tuple[tuple[int, bytes], ...]) -> bool:
+    levels = topic.split(b"/")
+    return all(levels[depth] == value for depth, value in literals)
+
+
+class _Join:
+    """The positions that the wanted index lists have in common, in order, each handed out once.
+
+    One list is simply scanned. Several are leapt through: whoever is behind moves forward to the foremost.
+    ``place`` is always such that every common position up to it has been handed out.
+    """
+
+    __slots__ = ("_at", "_cursors", "_engine", "_family", "_place", "_prefixes", "_upto", "examined")
+
+    def __init__(self, engine: Engine, family: int, stream: Stream, after: int, upto: int) -> None:
+        self._engine = engine
+        self._family = family
+        self._prefixes = [stream.static + _pack_level(level) + hashed for level, hashed in stream.constraints]
+        self._place = after
+        self._upto = upto
+        self.examined = 0
+        self._cursors: list[Cursor] = []
+        if len(self._prefixes) > 1:
+            low, high = _pack_position(after + 1), _pack_position(upto + 1)
+            self._cursors = [engine.cursor(family, prefix + low, prefix + high) for prefix in self._prefixes]
+        self._at = [-1] * len(self._cursors)
+
+    def next(self, count: int, examine_max: int) -> tuple[list[int], int, bool]:
+        """Up to ``count`` further positions, the place reached, and whether there are no more.
+
+        Looks at no more than about ``examine_max`` keys since the join began, but always far enough to move the place.
+        """
+        if not self._cursors:
+            return self._scan(min(count, max(1, examine_max - self.examined)))
+        found: list[int] = []
+        candidate = self._place + 1
+        agreed = turn = 0
+        while len(found) < count:
+            at = self._forward(turn, candidate)
+            if at is None:
+                return found, self._upto, True
+            agreed = agreed + 1 if at == candidate else 1
+            candidate = at
+            turn = (turn + 1) % len(self._cursors)
+            if agreed == len(self._cursors):
+                found.append(candidate)
+                self._place = candidate
+                candidate += 1
+                agreed = 0
+            elif candidate - 1 > self._place:
+                self._place = candidate - 1
+            if self.examined >= examine_max and self._place >= candidate - 1:
+                break
+        return found, self._place, False
+
+    def _scan(self, count: int) -> tuple[list[int], int, bool]:
+        prefix = self._prefixes[0]
+        low, high = prefix + _pack_position(self._place + 1), prefix + _pack_position(self._upto + 1)
+        found = [_unpack_position(key, _INDEX_POSITION_AT)[0] for key, _ in self._engine.scan(self._family, low, high, count)]
+        self.examined += len(found)
+        if len(found) < count:
+            return found, self._upto, True
+        self._place = found[-1]
+        return found, self._place, False
+
+    def _forward(self, turn: int, target: int) -> int | None:
+        """The first position >= ``target`` in this list, None when there is none."""
+        at = self._at[turn]
+        if at >= target:
+            return at
+        cursor = self._cursors[turn]
+        if at >= 0:
+            # The neighbour is often the one, and a step costs a fifth of a seek.
+            cursor.next()
+            self.examined += 1
+            if not cursor.valid():
+                return None
+            at = _unpack_position(cursor.key(), _INDEX_POSITION_AT)[0]
+        if at < target:
+            cursor.seek(self._prefixes[turn] + _pack_position(target))
+            self.examined += 1
+            if not cursor.valid():
+                return None
+            at = _unpack_position(cursor.key(), _INDEX_POSITION_AT)[0]
+        self._at[turn] = at
+        return at

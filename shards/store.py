@@ -1,0 +1,159 @@
+"""What the shard core sees of stored messages: one sequence of generations, written at its end, read by streams.
+
+The store turns topics into keys and messages into ops, and reads streams back. It submits nothing: ops go into the caller's
+record, which commits them. It knows no session, route or watermark: ``upto`` comes from the caller, who never passes more
+than what is committed.
+
+Always holds:
+1. a message put at a position p is in the generation with since <= p < until;
+2. a key made before a roll is refused after it, so nothing is ever written to a sealed generation;
+3. ops that ``take_growth`` has given out are written in a record no later than the messages that need them, or given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shards.engine import Engine, Op
+from shards.generations import GenerationDropped, GenerationId, GenerationInfo, Generations
+from shards.layouts.port import Layout, LayoutOptions, Read, Stream, TopicKey
+from shards.lts import DEFAULT_THRESHOLDS
+
+__all__ = ["GenerationDropped", "GenerationId", "GenerationInfo", "Read", "StaleKey", "Store", "StoreOptions", "Stream", "TopicKey"]
+
+_RANGE_CHUNK_COUNT = 256
+_RANGE_CHUNK_BYTES = 1 << 20
+_NO_LIMIT = 1 << 62
+
+
+class StaleKey(ValueError):
+    """A topic key from before the last roll: the caller's cache was not cleared."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """For generations made from now on. layout: a name of shards.layouts; thresholds: of the learned topic structure."""
+
+    layout: str = "auto"
+    thresholds: tuple[int | None, ...] = DEFAULT_THRESHOLDS
+
+
+class Store:
+    def __init__(self, engine: Engine, generations: Generations) -> None:
+        self._engine = engine
+        self._generations = generations
+        self._given_back: list[Op] = []
+        self._to_current()
+
+    @classmethod
+    def open(cls, engine: Engine, options: StoreOptions, age_ms: int = 0, wall_ms: int = 0) -> Store:
+        """The age and wall clock are noted in generation 1 of an empty store."""
+        return cls(engine, Generations.open(engine, options.layout, LayoutOptions(options.thresholds), age_ms, wall_ms))
+
+    @property
+    def engine(self) -> Engine:
+        return self._engine
+
+    # ---- writing
+
+    def key_of(self, topic: bytes) -> TopicKey:
+        """To be cached per topic until ``current_generation`` changes. A new topic leaves growth to be taken."""
+        return self._layout.key_of(topic)
+
+    def append(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
+        """Add the ops that store this message (messages.encode_message) at this position."""
+        if key[0] != self.current_generation:
+            raise StaleKey(f"key of generation {key[0]}, the current one is {self.current_generation}")
+        self._put(ops, key, position, value)
+
+    def take_growth(self) -> list[Op]:
+        """What must be in the same record as the messages whose keys were made since the last call, or in an earlier one."""
+        growth = self._layout.take_growth()
+        if self._given_back:
+            growth = self._given_back + growth
+            self._given_back = []
+        return growth
+
+    def give_back(self, ops: Sequence[Op]) -> None:
+        """Growth, or the ops of a roll, that were in a record that was refused: they come again with the next ``take_growth``."""
+        self._given_back.extend(ops)
+
+    # ---- reading
+
+    def streams(self, topic_filter: bytes, after: int) -> list[tuple[GenerationId, Stream]]:
+        """Where messages that match the filter and come after ``after`` can be, by (generation, static key)."""
+        found: list[tuple[GenerationId, Stream]] = []
+        for info in self._generations.infos():
+            # Not `after + 1`: only a place at or beyond `until` proves that the roll is committed.
+            if info.until is None or info.until > after:
+                found.extend((info.id, stream) for stream in self._generations.layout(info.id).streams(topic_filter))
+        return found
+
+    def stream_of(self, generation: int, static: bytes, topic_filter: bytes) -> Stream:
+        """The stream of a stored place. Raises GenerationDropped, or lts.StructureMismatch when the filter does not fit it."""
+        return self._generations.layout(generation).stream_of(static, topic_filter)
+
+    def read(self, generation: int, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
+        """layouts.port.Layout.read; and ``ended`` when all of a generation sealed at or below ``upto`` has been read."""
+        read = self._generations.layout(generation).read(stream, after, upto, count_max, bytes_max, examine_max)
+        if read.done:
+            until = self._generations.info(generation).until
+            # A roll that is not committed may be lost, and the generation go on: so `until` itself must be within `upto`.
+            if until is not None and upto >= until:
+                return Read(read.messages, read.place, True, True)
+        return read
+
+    def read_range(self, topic_filter: bytes, streams: Sequence[tuple[int, bytes]], after: int, upto: int) -> list[tuple[int, bytes]]:
+        """All messages of these (generation, static key) with after < position <= upto that match, merged by position.
+
+        For reading again what was read before: the caller knows that it fits into memory.
+        """
+        found: list[tuple[int, bytes]] = []
+        for generation, static in streams:
+            layout = self._generations.layout(generation)
+            stream = layout.stream_of(static, topic_filter)
+            place, done = after, False
+            while not done:
+                messages, place, done, _ = layout.read(stream, place, upto, _RANGE_CHUNK_COUNT, _RANGE_CHUNK_BYTES, _NO_LIMIT)
+                found.extend(messages)
+        if len(streams) > 1:
+            found.sort()
+        return found
+
+    # ---- generations
+
+    def generations(self) -> list[GenerationInfo]:
+        return self._generations.infos()
+
+    @property
+    def lost_at_open(self) -> tuple[int, ...]:
+        return self._generations.lost_at_open
+
+    def generation_of(self, position: int) -> GenerationId:
+        return self._generations.generation_of(position)
+
+    def create_next(self) -> None:
+        """Prepare for the next roll; blocks for some syncs, so it wants an idle moment."""
+        self._generations.create_next()
+
+    def roll(self, position: int, age_ms: int, wall_ms: int) -> list[Op]:
+        """Begin a new generation at ``position``: the ops belong in the record of that position. Cached keys are void."""
+        ops = self.take_growth() + self._generations.roll(position, age_ms, wall_ms)
+        self._to_current()
+        return ops
+
+    def drop(self, generation: int) -> list[Op]:
+        """Forget a sealed generation; its space comes back with ``erase``, after the record with these ops is committed."""
+        return self._generations.drop(generation)
+
+    def erase(self, generation: int) -> None:
+        self._generations.erase(generation)
+
+    def check(self) -> None:
+        self._generations.check()
+
+    def _to_current(self) -> None:
+        self.current_generation = self._generations.current.id
+        self._layout: Layout = self._generations.layout(self.current_generation)
+        self._put = self._layout.put
