@@ -1,0 +1,113 @@
+# Two commands matter: `make run` and `make test`. `make help` lists the rest.
+#
+# Everything lives in .venv; nothing is installed into the system except by `make system-deps`.
+# pip is called with the user's own configuration (its environment and its configuration files) and no options of ours.
+
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP ?= $(BIN)/python -m pip --disable-pip-version-check
+
+# A stamp's name carries the checksum of what was installed, so a changed pin installs again and nothing else does.
+sum = $(shell cat $(1) | sha256sum | cut -c1-16)
+CORE_STAMP := $(VENV)/.core-$(call sum,requirements/core.txt)
+DEV_STAMP := $(VENV)/.dev-$(call sum,requirements/core.txt requirements/dev.txt)
+PROJECT_STAMP := $(VENV)/.project-$(call sum,pyproject.toml)
+
+FLOORS := $(wildcard config mqtt shards sessions gateway actors cli pipeline bridge benchmarks)
+CHECKED := $(FLOORS) tests scripts
+DATA_DIR ?= ./data
+PORT ?= 1883
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s $$'\t'
+
+# ------------------------------------------------------------------------------------------ environment
+
+.PHONY: env env-runtime
+env: $(DEV_STAMP) $(PROJECT_STAMP) ## .venv with everything that running and testing needs, and .venv/bin/holdfast
+env-runtime: $(CORE_STAMP) $(PROJECT_STAMP) ## .venv with what running needs
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "no python3.11 and no python3 found: apt-get install python3.11 python3-venv"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; say which to use: make PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "$(PYTHON) has no venv: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(CORE_STAMP): | $(BIN)/python
+	$(PIP) install --quiet -r requirements/core.txt
+	@rm -f $(VENV)/.core-* && touch $@
+
+$(DEV_STAMP): | $(BIN)/python $(CORE_STAMP)
+	$(PIP) install --quiet -r requirements/core.txt -r requirements/dev.txt
+	@rm -f $(VENV)/.dev-* && touch $@
+
+$(PROJECT_STAMP): | $(BIN)/python $(CORE_STAMP)
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@rm -f $(VENV)/.project-* && touch $@
+
+.PHONY: system-deps
+system-deps: ## Debian packages that tests use (deploy/debian-packages.txt); says what could not be installed and goes on
+	@bash scripts/system_deps.sh
+
+.PHONY: lock
+lock: env ## pins of requirements/ from the ranges of pyproject.toml (UPGRADE=1: newest of each)
+	$(BIN)/python scripts/lock.py $(if $(UPGRADE),--upgrade)
+
+# ------------------------------------------------------------------------------------------ running
+
+.PHONY: run
+run: env-runtime ## a broker on 127.0.0.1:1883 (PORT=), its data in ./data (DATA_DIR=); Ctrl-C ends it
+	$(BIN)/holdfast up --data-dir $(DATA_DIR) --port $(PORT)
+
+# ------------------------------------------------------------------------------------------ checking
+
+.PHONY: format lint test-fast check test sim
+format: env ## lay the code out and mend what ruff can mend
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+lint: env ## everything that reads the code without running it
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(CHECKED)
+	$(BIN)/lint-imports
+
+test-fast: env ## the tests that take a moment
+	$(BIN)/python -m pytest -m "not slow and not broker" --ignore=tests/broker --ignore=tests/cluster
+
+check: lint test-fast ## before every commit
+
+test: env ## all that CI runs: the fast suites first, then real brokers
+	$(BIN)/python -m pytest
+
+sim: env ## the simulator: SEED=n for one history, SIM_SEEDS=n for that many
+	$(if $(SEED),SIM_SEED=$(SEED)) $(if $(SIM_SEEDS),SIM_SEEDS=$(SIM_SEEDS)) $(BIN)/python -m pytest tests/sim
+
+# ------------------------------------------------------------------------------------------ showing
+
+# Nothing that is promised is silent: what is not there yet prints FAIL.
+.PHONY: bench
+bench: env ## measure this broker, and mosquitto when it is installed
+	@if [ -f benchmarks/__main__.py ]; then $(BIN)/python -m benchmarks $(ARGS); \
+	else echo "FAIL bench: not there yet"; exit 1; fi
+
+show-%: env ## show-01 .. show-10: one gate, PASS or FAIL and the figure
+	@if [ -f tests/gates/show.py ] && compgen -G "tests/gates/*$*[_.]*" >/dev/null; then $(BIN)/python -m tests.gates.show $* $(ARGS); \
+	else echo "FAIL gate $*: not there yet"; exit 1; fi
+
+soak-%: env ## soak-10m, soak-2h: load, kills and audits for so long
+	@if [ -f tests/gates/soak.py ]; then $(BIN)/python -m tests.gates.soak $* $(ARGS); \
+	else echo "FAIL soak $*: not there yet"; exit 1; fi
+
+.PHONY: docs clean
+docs: env ## what is generated of docs/: configuration.md from config/schema.py
+	$(BIN)/python -m config.docs
+
+clean: ## all that tools made; never the data directory
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './data/*' -prune -exec rm -rf {} +

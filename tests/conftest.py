@@ -1,0 +1,130 @@
+"""Rules that hold for every test.
+
+- `needs(name)`: skipped when this machine lacks it, with one cure at the end; a failure when HOLDFAST_REQUIRE names it.
+- With HOLDFAST_REQUIRE set (CI), every other skip is a failure too: what is not run is not green.
+- `ray.init` raises in every test process: outside tests/cluster nothing embeds Ray, brokers are started as processes.
+- Fast suites first, real brokers last, so that a red run says so early.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from typing import NoReturn
+
+import pytest
+
+from tests.needs import NEEDS, SYSTEM_CURE, required
+
+# In this order; whatever is not named comes between the two groups.
+FIRST = ("house", "config", "mqtt", "shards", "sessions", "gateway")
+LAST = ("faultdisk", "interop", "gates", "broker", "cluster")
+STARTS_BROKERS = ("broker", "cluster")
+# A broker start is allowed 60 s by itself; the tests that use one need room for it.
+BROKER_TEST_TIMEOUT_S = 240
+SLOW_SECONDS = 0.25
+
+_skipped = pytest.StashKey[dict[str, int]]()
+_other_skips = pytest.StashKey[list[str]]()
+_unmarked_slow = pytest.StashKey[list[tuple[float, str]]]()
+
+
+def suite_of(item: pytest.Item) -> str:
+    """Name of the directory directly below tests/ that holds the test."""
+    parts = item.path.relative_to(item.config.rootpath).parts
+    return parts[1] if len(parts) > 2 else ""
+
+
+def _rank(item: pytest.Item) -> int:
+    suite = suite_of(item)
+    if suite in FIRST:
+        return FIRST.index(suite)
+    if suite in LAST:
+        return 200 + LAST.index(suite)
+    return 300 if item.get_closest_marker("broker") else 100
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_skipped] = defaultdict(int)
+    config.stash[_other_skips] = []
+    config.stash[_unmarked_slow] = []
+    unknown = required() - NEEDS.keys()
+    if unknown:
+        raise pytest.UsageError(f"HOLDFAST_REQUIRE names {sorted(unknown)}; tests/needs.py knows {sorted(NEEDS)}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=_rank)
+    for item in items:
+        if suite_of(item) in STARTS_BROKERS:
+            item.add_marker(pytest.mark.broker)
+        if item.get_closest_marker("broker") and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(BROKER_TEST_TIMEOUT_S))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        for name in mark.args:
+            assert name in NEEDS, f"{item.nodeid}: needs({name!r}) is not in tests/needs.py, which knows {sorted(NEEDS)}"
+            missing = NEEDS[name].missing()
+            if missing is None:
+                continue
+            if name in required():
+                pytest.fail(f"HOLDFAST_REQUIRE names {name}, but there is {missing}; cure: {NEEDS[name].cure}", pytrace=False)
+            item.config.stash[_skipped][name] += 1
+            pytest.skip(f"needs {name}: {missing}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]  # the type is pluggy's own generator
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
+        if "needs " not in reason:
+            item.config.stash[_other_skips].append(f"{item.nodeid}: {reason}")
+    marked = item.get_closest_marker("slow") or item.get_closest_marker("broker")
+    if report.when == "call" and report.duration > SLOW_SECONDS and not marked:
+        item.config.stash[_unmarked_slow].append((report.duration, item.nodeid))
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
+    if required() and session.config.stash[_other_skips] and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    write = terminalreporter.write_line
+    if slow := sorted(config.stash[_unmarked_slow], reverse=True):
+        write(f"{len(slow)} tests took over {SLOW_SECONDS} s without @pytest.mark.slow (a busy machine may be the reason):")
+        for seconds, name in slow[:20]:
+            write(f"  {seconds:6.2f} s  {name}")
+    if required() and config.stash[_other_skips]:
+        write("HOLDFAST_REQUIRE is set, so these skips are failures:", red=True)
+        for line in config.stash[_other_skips]:
+            write(f"  {line}", red=True)
+    if skipped := config.stash[_skipped]:
+        counts = ", ".join(f"{name} {count}" for name, count in sorted(skipped.items()))
+        write(f"{sum(skipped.values())} tests skipped for what this machine lacks ({counts}).")
+        cures = sorted({NEEDS[name].cure for name in skipped}, key=lambda cure: (cure != SYSTEM_CURE, cure))
+        for cure in cures:
+            write(f"  cure: {cure}")
+
+
+@pytest.fixture(autouse=True)
+def _no_ray_in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ray.init` raises: a test that embeds Ray is slow, leaks processes, and belongs into tests/cluster."""
+    if suite_of(request.node) in STARTS_BROKERS:
+        return
+    import ray
+
+    def refuse(*_args: object, **_options: object) -> NoReturn:
+        raise AssertionError("ray.init outside tests/broker and tests/cluster")
+
+    monkeypatch.setattr(ray, "init", refuse)
+
+
+def pytest_report_header() -> str:
+    there = [name for name, need in NEEDS.items() if need.missing() is None]
+    return f"python {sys.version.split()[0]}; this machine has: {' '.join(there)}; required: {' '.join(sorted(required())) or 'nothing'}"
