@@ -1,0 +1,111 @@
+"""The stored form of a message, ``property length + properties + payload``, and its surgery.
+
+Bodies come from our own decoder or ``make_body``: their property blocks are valid and hold no
+topic alias.  Everything here works on the bytes; nothing builds a ``Properties`` unless asked.
+The common body, without properties, begins with a zero byte and is answered by one test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from mqtt.packets import NO_PROPERTIES, Properties
+from mqtt.properties import (
+    KIND_OF,
+    MESSAGE_EXPIRY_INTERVAL,
+    SUBSCRIPTION_IDENTIFIER,
+    Kind,
+    Place,
+    encode_properties,
+    read_properties,
+)
+from mqtt.reason import malformed
+from mqtt.wire import read_u16, read_varint, varint
+
+
+def make_body(properties: Properties, payload: bytes) -> bytes:
+    """The stored form of a message; topic alias and subscription identifiers are left out.
+
+    Serves wills too: the will delay belongs to the will, not to the message, and is left out.
+    """
+    kept = replace(properties, topic_alias=None, subscription_identifiers=(), will_delay_interval=None)
+    return encode_properties(kept, Place.PUBLISH) + payload
+
+
+def properties_of(body: bytes) -> Properties:
+    if body[0] == 0:
+        return NO_PROPERTIES
+    return read_properties(body, 0, len(body), Place.PUBLISH)[0]
+
+
+def strip_properties(body: bytes) -> bytes:
+    """The payload: what a 3.1.1 client gets."""
+    if body[0] == 0:
+        return body[1:]
+    length, start = read_varint(body, 0, len(body), "property length")
+    return body[start + length :]
+
+
+def message_expiry(body: bytes) -> int | None:
+    """The message expiry interval in seconds, or None for a message that does not expire."""
+    if body[0] == 0:
+        return None
+    for identifier, start, end in walk(body):
+        if identifier == MESSAGE_EXPIRY_INTERVAL:
+            return int.from_bytes(body[start + 1 : end], "big")
+    return None
+
+
+def with_message_expiry(body: bytes, seconds: int) -> bytes:
+    """``body`` with its expiry interval set to ``seconds`` (what is left of it [MQTT-3.3.2-6])."""
+    value = seconds.to_bytes(4, "big")
+    if body[0] != 0:
+        for identifier, start, end in walk(body):
+            if identifier == MESSAGE_EXPIRY_INTERVAL:
+                return body[: start + 1] + value + body[end:]
+    return _insert(body, bytes((MESSAGE_EXPIRY_INTERVAL,)) + value)
+
+
+def with_subscription_ids(body: bytes, ids: Sequence[int]) -> bytes:
+    """``body`` with the identifiers of the subscriptions that matched [MQTT-3.3.4-3]."""
+    if not ids:
+        return body
+    mark = bytes((SUBSCRIPTION_IDENTIFIER,))
+    return _insert(body, b"".join([mark + varint(identifier) for identifier in ids]))
+
+
+def without_property(body: bytes, unwanted: int) -> bytes:
+    """``body`` less every property with the identifier ``unwanted``."""
+    kept = b"".join([body[begin:end] for identifier, begin, end in walk(body) if identifier != unwanted])
+    return varint(len(kept)) + kept + strip_properties(body)
+
+
+def _insert(body: bytes, encoded: bytes) -> bytes:
+    length, start = read_varint(body, 0, len(body), "property length")
+    return varint(length + len(encoded)) + encoded + body[start:]
+
+
+def walk(body: bytes) -> Iterator[tuple[int, int, int]]:
+    """(identifier, start, end) of each property in turn; ``start`` is where its identifier stands."""
+    length, pos = read_varint(body, 0, len(body), "property length")
+    stop = pos + length
+    while pos < stop:
+        start = pos
+        kind = KIND_OF.get(body[pos])
+        pos += 1
+        match kind:
+            case Kind.U8 | Kind.U16 | Kind.U32:
+                pos += kind.value
+            case Kind.VARINT:
+                _, pos = read_varint(body, pos, stop, "property")
+            case Kind.STRING | Kind.BINARY:
+                size, pos = read_u16(body, pos, stop, "property")
+                pos += size
+            case Kind.PAIR:
+                for _ in range(2):
+                    size, pos = read_u16(body, pos, stop, "property")
+                    pos += size
+            case None:
+                raise malformed(f"stored body: unknown property 0x{body[start]:02x}")
+        yield body[start], start, pos

@@ -1,0 +1,251 @@
+"""From the bytes of a connection to packets, with the hot ones in bulk.
+
+One ``Decoder`` per connection and direction.  It buffers what is not yet a whole packet, learns
+its version from the CONNECT (or is told), and turns consecutive PUBLISH packets without
+properties, and consecutive successful acknowledgements of one kind, into one item each.
+Leaves to its owner: topic aliases, receive maximum, filter syntax, keep alive, and that a
+client's first packet from the server is a CONNACK.
+
+What always holds:
+1. items come in the order of the wire, whatever the pieces the bytes came in;
+2. no more is buffered than the one unfinished packet, and that is within ``packet_bytes_max``;
+3. nothing but ``DecodeError`` comes out of ``feed``, whatever the bytes; it carries what was
+   decoded before the fault in the same call, and after it the decoder takes no more bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable
+from typing import Final
+
+from mqtt.control import protocol_of, read_connect, read_packet, read_publish
+from mqtt.framing import Role, check_first_byte, frame, remaining_length
+from mqtt.packets import MQTT_5, NO_PROPERTIES, Ack, AckKind, AckRun, Connect, Item, PacketType, PublishRun
+from mqtt.reason import ProtocolError, ReasonCode, malformed
+from mqtt.topics import TopicNames
+from mqtt.wire import varint
+
+# Acknowledgements are read in windows of this many: long enough to be fast, short enough that a
+# buffer in which they alternate with other packets is not gone through again for each of them.
+_WINDOW: Final = 64
+
+# By first byte: 0 not a valid PUBLISH, 1 QoS 0, 2 with a packet id.
+_PUBLISH_FORM: Final = [0] * 256
+for _flags, _form in {0: 1, 1: 1, 2: 2, 3: 2, 10: 2, 11: 2, 4: 2, 5: 2, 12: 2, 13: 2}.items():
+    _PUBLISH_FORM[0x30 | _flags] = _form
+
+_ACK_KINDS: Final = {0x40: AckKind.PUBACK, 0x50: AckKind.PUBREC, 0x62: AckKind.PUBREL, 0x70: AckKind.PUBCOMP}
+_SWAP: Final = sys.byteorder == "little"
+
+_SHARED_NAMES: Final = TopicNames()
+
+
+class DecodeError(ProtocolError):
+    """The stream is broken from here on; ``items`` is what was decoded before in the same call."""
+
+    def __init__(self, reason: ReasonCode, detail: str, items: Iterable[Item]) -> None:
+        super().__init__(reason, detail)
+        self.items: list[Item] = list(items)
+
+
+class Decoder:
+    """Bytes in, items out.
+
+    ``version`` None: the stream begins with a CONNECT, and ``version`` is set from it.  When that
+    CONNECT is refused, ``version`` is the one to answer in, or None when no answer can be read.
+    ``role`` is whose eyes read: ``server`` reads what a client sends.
+    ``names`` keeps the topic names that were checked already; connections share it.
+    """
+
+    __slots__ = ("_failure", "_held", "_names", "_packet_bytes_max", "_role", "_wanted", "version")
+
+    def __init__(
+        self,
+        version: int | None,
+        packet_bytes_max: int,
+        role: Role = "server",
+        names: TopicNames = _SHARED_NAMES,
+    ) -> None:
+        if version is None and role == "client":
+            raise ValueError("a client knows its version")
+        self.version = version
+        self._packet_bytes_max = packet_bytes_max
+        self._role: Role = role
+        self._names = names
+        self._held = bytearray()
+        self._wanted = 0
+        self._failure: ProtocolError | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes buffered of a packet that is not complete."""
+        return len(self._held)
+
+    def feed(self, data: bytes) -> list[Item]:
+        """Take the next bytes of the stream; return the packets that are complete now."""
+        if self._failure is not None:
+            raise DecodeError(self._failure.reason, self._failure.detail, ())
+        held = self._held
+        if held:
+            held += data
+            if len(held) < self._wanted:
+                return []
+            data = bytes(held)
+            held.clear()
+        items: list[Item] = []
+        try:
+            pos = self._read(data, items)
+        except ProtocolError as error:
+            self._failure = error
+            raise DecodeError(error.reason, error.detail, items) from None
+        if pos < len(data):
+            held += data[pos:]
+        return items
+
+    def _read(self, data: bytes, items: list[Item]) -> int:
+        """Decode all whole packets; return where the unfinished one begins, with ``_wanted`` set."""
+        pos, size = 0, len(data)
+        while pos < size:
+            first = data[pos]
+            if 0x30 <= first < 0x80 and self.version is not None:
+                before = pos
+                if first < 0x40:
+                    pos = self._read_publishes(data, pos, items)
+                elif first in _ACK_KINDS:
+                    pos = self._read_acks(data, pos, items)
+                if pos != before:
+                    continue
+            # Not hot, or not plain, or not valid, or not complete: the general way sorts it out.
+            version = self.version
+            kind = check_first_byte(first, version, self._role)
+            start, end = frame(data, pos, self._packet_bytes_max, shortest=version == MQTT_5)
+            if end > size:
+                self._wanted = end - pos
+                return pos
+            if version is None:
+                items.append(self._read_connect(data, pos, start, end))
+            elif kind is PacketType.PUBLISH:
+                items.append(read_publish(version, self._role, first & 15, data, start, end, self._names))
+            else:
+                packet = read_packet(kind, version, self._role, data, start, end)
+                if isinstance(packet, Ack) and packet.reason is ReasonCode.SUCCESS and packet.properties is NO_PROPERTIES:
+                    _add_acks(items, packet.kind, [packet.packet_id])
+                else:
+                    items.append(packet)
+            pos = end
+        return pos
+
+    def _read_connect(self, data: bytes, pos: int, start: int, end: int) -> Connect:
+        self.version, ours, after = protocol_of(data, start, end)
+        if not ours or self.version is None:
+            raise ProtocolError(ReasonCode.UNSUPPORTED_PROTOCOL_VERSION, f"protocol {data[start + 2 : after]!r}")
+        if self.version == MQTT_5 and start - pos - 1 > len(varint(end - start)):
+            raise malformed("CONNECT with a remaining length of more bytes than it needs")
+        return read_connect(self.version, data, after, end, self._names)
+
+    def _read_publishes(self, data: bytes, pos: int, items: list[Item]) -> int:
+        """Decode PUBLISH packets while they are complete, valid and without properties.
+
+        Stops in front of the first one that is not, whatever the reason; ``_read`` then takes
+        that one the general way.  This loop is most of what a gateway does.
+        """
+        size = len(data)
+        is_5 = self.version == MQTT_5
+        packet_bytes_max = self._packet_bytes_max
+        names = self._names
+        known = names.known
+        form_of = _PUBLISH_FORM
+        flags: list[int] = []
+        packet_ids: list[int] = []
+        topics: list[bytes] = []
+        bodies: list[bytes] = []
+        try:
+            while pos < size:
+                first = data[pos]
+                form = form_of[first]
+                if not form:
+                    break
+                length = data[pos + 1]
+                at = pos + 2
+                if length > 0x7F:
+                    high = data[at]
+                    if 0 < high < 0x80:
+                        length += (high << 7) - 0x80
+                        at += 1
+                    else:
+                        length, at = remaining_length(data, pos + 1, is_5)
+                end = at + length
+                if end > size or end - pos > packet_bytes_max:
+                    break
+                topic_end = at + 2 + (data[at] << 8 | data[at + 1])
+                topic = data[at + 2 : topic_end]
+                if topic not in known:
+                    if topic_end > end or not topic:
+                        break
+                    names.check(topic)
+                packet_id = 0
+                if form == 2:
+                    packet_id = data[topic_end] << 8 | data[topic_end + 1]
+                    if not packet_id:
+                        break
+                    topic_end += 2
+                if is_5:
+                    # A topic or an identifier that reaches over the end of the packet ends here too.
+                    if topic_end >= end or data[topic_end]:
+                        break
+                    bodies.append(data[topic_end:end])
+                else:
+                    if topic_end > end:
+                        break
+                    bodies.append(b"\0" + data[topic_end:end])
+                flags.append(first & 15)
+                packet_ids.append(packet_id)
+                topics.append(topic)
+                pos = end
+        except (IndexError, ProtocolError):
+            pass  # The general way reads this packet again and says precisely what is wrong with it.
+        if flags:
+            items.append(PublishRun(flags, packet_ids, topics, bodies))
+        return pos
+
+    def _read_acks(self, data: bytes, pos: int, items: list[Item]) -> int:
+        """Decode acknowledgements of one kind in their four-byte form, a window at a time."""
+        head = data[pos : pos + 2]
+        if len(data) - pos < 4 or head[1] != 2 or self._packet_bytes_max < 4:
+            return pos
+        mark, two = head[:1], b"\2"
+        kind = _ACK_KINDS[head[0]]
+        while True:
+            if data[pos + 4 : pos + 6] == head:
+                stop = min(len(data), pos + 4 * _WINDOW)
+                window = data[pos : stop - (stop - pos) % 4]
+            else:
+                window = data[pos : pos + 4]
+            count = len(window) // 4
+            marks, lengths = window[::4], window[1::4]
+            run = min(count - len(marks.lstrip(mark)), count - len(lengths.lstrip(two)))
+            if run == 0:
+                return pos
+            numbers = array("H", window[: run * 4])
+            if _SWAP:
+                numbers.byteswap()
+            packet_ids = numbers[1::2].tolist()
+            if 0 in packet_ids:
+                run = packet_ids.index(0)
+                del packet_ids[run:]
+            if packet_ids:
+                _add_acks(items, kind, packet_ids)
+            pos += run * 4
+            if run < _WINDOW or len(data) - pos < 4:
+                return pos
+
+
+def _add_acks(items: list[Item], kind: AckKind, packet_ids: list[int]) -> None:
+    """Append acknowledgements, to the run before them when it is of the same kind."""
+    last = items[-1] if items else None
+    if isinstance(last, AckRun) and last.kind is kind:
+        last.packet_ids.extend(packet_ids)
+    else:
+        items.append(AckRun(kind, packet_ids))
