@@ -51,9 +51,9 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class SpaceChanged:
-    """Whether the disk has room for new messages."""
+    """Room on the disk.  level 0: enough; 1: new messages are refused, everything else goes on; 2: nothing can be taken."""
 
-    enough: bool
+    level: int
 
 
 Event: TypeAlias = LinkUp | LinkDown | FrameReceived | TickEnded | Committed | SpaceChanged

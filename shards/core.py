@@ -1,0 +1,413 @@
+"""The core of one shard: frames in, one record per tick, answers out when it is committed.
+
+It decides what is stored, for whom, in which order, and who may write; the shell (actors.shard) carries bytes, syncs and
+reads clocks.  The engine is a port: its writes happen in the committer, its short reads here.
+
+Holds after every event (see check):
+1. an answer, a notification or a message leaves only when the record that holds its cause is committed;
+2. positions grow over everything ever submitted; the watermark is the highest committed one;
+3. everything a connection or a session actor asks is checked against the newest connection number or owner token in the
+   same record as its effect;
+4. the store replayed from disk equals the state in RAM (tests/shards/test_core_model.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import assert_never
+
+from shards.clock import PositionClock
+from shards.committer import Record
+from shards.draft import Draft
+from shards.engine import HOME_FAMILY, Engine
+from shards.events import CloseLink, Committed, Effect, Event, FrameReceived, LinkDown, LinkUp, Send, SendToShard, SpaceChanged, Submit, TickEnded
+from shards.feeds import Feeds
+from shards.frames import (
+    Answer, Beat, Check, Checked, Commit, Connect, Disconnect, Disconnected, Entry, FeedTaken, FeedWant, Frame, Live, Load, Own, Poll,
+    Publish, Query, ReadRange, Refused, Release, Reply, Request, Result, Retain, Retained, RetainedPage, Route, Routed, Superseded,
+    Work, WorkDone,
+)  # fmt: skip
+from shards.homes import Homes, Outcome
+from shards.inbox import Inbox, Pending
+from shards.owners import Owners
+from shards.publishing import Publishing
+from shards.reading import Reader
+from shards.retained import NOTHING_WAITS, RetainedHome
+from shards.routes import Routes
+from shards.rows import META, pack_row, unpack_row
+from shards.slots import SlotTable
+from shards.store import Store
+from shards.tail import Tail
+from shards.timers import Timers
+
+POSITION_ROW = META + b"position"
+GATEWAY_LOST_AFTER_US = 20_000_000
+LOST_CONNECTIONS_PER_RECORD = 500
+TIMERS_PER_RECORD = 200
+REFUSED_RETRY_MS = 1000
+_HOUSEKEEPING_EVERY_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOptions:
+    """messages_per_record_max bounds a record (local_write_buffer.max_items).  generation_ms: length of a generation.
+    retention_ms: how long a sealed generation is kept.  tail_bytes_max: RAM for the newest messages."""
+
+    messages_per_record_max: int = 1000
+    generation_ms: int = 86_400_000
+    retention_ms: int = 604_800_000
+    tail_bytes_max: int = 16 << 20
+    store_qos0: bool = False
+
+
+@dataclass(slots=True)
+class _Submitted:
+    """A record on its way: what may be told once it is committed."""
+
+    position: int
+    told: list[tuple[int, Frame]]
+    wills: list[Live]
+
+
+class ShardCore:
+    def __init__(self, shard: int, slots: SlotTable, engine: Engine, store: Store, options: ShardOptions) -> None:
+        self.shard = shard
+        self._slots = slots
+        self._options = options
+        row = engine.get(HOME_FAMILY, POSITION_ROW)
+        last = max(unpack_row(row)[0] if row else 0, store.generations()[-1].since)
+        self._clock = PositionClock(last)
+        self._submitted_upto = last
+        self.watermark = -1
+        self._draft = Draft(engine)
+        self._inbox = Inbox(engine)
+        self._timers = Timers(engine)
+        self._routes = Routes(engine)
+        self._retained = RetainedHome(engine)
+        self._homes = Homes(engine, shard, self._timers)
+        self._owners = Owners(engine, self._homes)
+        self._tail = Tail(last, options.tail_bytes_max)
+        self._store = store
+        self._feeds = Feeds(self._tail)
+        self._reader = Reader(store, self._tail)
+        self._publishing = Publishing(
+            shard, slots, store, self._tail, self._routes, self._homes, self._retained, self._clock, options.store_qos0
+        )
+        self._roles: dict[int, tuple[str, str]] = {}
+        self._arrived: deque[tuple[int, Frame]] = deque()
+        self._in_flight: deque[_Submitted] = deque()
+        self._taken: list[Pending] = []
+        self._told: list[tuple[int, Frame]] = []
+        self._wills: list[Live] = []
+        self._refusing: dict[str, int] = {}
+        self._erasing: deque[tuple[int, int]] = deque()
+        self._space = 0
+        self._elapsed_us = 0
+        self._housekept_us = -_HOUSEKEEPING_EVERY_US
+        self._begun = False
+        self._outbox_at_open = self._retained.newest_waiting
+        self._held: list[tuple[int, Answer]] = []
+        self._owner_work: list[tuple[bytes, int, bytes]] = []
+
+    # ------------------------------------------------------------------ what the shell may look at
+
+    @property
+    def busy(self) -> bool:
+        """Frames wait for the next tick: feed TickEnded soon."""
+        return bool(self._arrived)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        found = self._publishing.counters
+        return {
+            "messages_stored": found.stored, "bytes_stored": found.stored_bytes, "messages_nobody": found.nobody,
+            "messages_repeated": found.repeated, "messages_stale": found.stale, "messages_refused": found.refused,
+            "routes": len(self._routes), "connections": len(self._homes.live), "tail_bytes": self._tail.held_bytes,
+        }  # fmt: skip
+
+    # ------------------------------------------------------------------ events
+
+    def handle(self, event: Event) -> list[Effect]:
+        match event:
+            case FrameReceived(link, frame):
+                self._arrived.append((link, frame))
+                return []
+            case TickEnded(elapsed_us, age_ms, wall_ms):
+                return self._tick(elapsed_us, age_ms, wall_ms)
+            case Committed(position):
+                return self._committed(position)
+            case LinkUp(link, role, sender):
+                return self._link_up(link, role, sender)
+            case LinkDown(link):
+                self._link_down(link)
+                return []
+            case SpaceChanged(level):
+                self._space = level
+                self._publishing.room = level == 0
+                return []
+            case _ as never:
+                assert_never(never)
+
+    def check(self) -> None:
+        self._draft.check()
+        self._inbox.check()
+        self._homes.check()
+        self._tail.check()
+        self._feeds.check()
+        self._retained.check()
+        positions = [record.position for record in self._in_flight]
+        assert positions == sorted(positions)
+        assert self.watermark <= self._submitted_upto
+
+    # ------------------------------------------------------------------ links
+
+    def _link_up(self, link: int, role: str, sender: str) -> list[Effect]:
+        if self._inbox.refuses(sender):
+            return [CloseLink(link, f"sender {sender} was silent for too long and is refused for ever; it has to start anew")]
+        self._roles[link] = (role, sender)
+        known = self._inbox.sender(sender, self._elapsed_us)
+        effects: list[Effect] = []
+        if known.link is not None and known.link != link:
+            # The same incarnation has connected again: what still comes over the older socket is dropped.
+            self._roles.pop(known.link, None)
+            self._feeds.drop(known.link)
+            effects.append(CloseLink(known.link, f"{sender} has connected again"))
+        known.link = link
+        return effects
+
+    def _link_down(self, link: int) -> None:
+        role = self._roles.pop(link, None)
+        self._feeds.drop(link)
+        if role is not None:
+            sender = self._inbox.sender(role[1], self._elapsed_us)
+            if sender.link == link:
+                sender.link = None
+
+    # ------------------------------------------------------------------ the tick
+
+    def _tick(self, elapsed_us: int, age_ms: int, wall_ms: int) -> list[Effect]:
+        self._elapsed_us = elapsed_us
+        if not self._begun:
+            self._begun = True
+            self._inbox.begin(elapsed_us)
+        self._clock.at(elapsed_us)
+        effects: list[Effect] = []
+        out = Outcome()
+        draft = self._draft
+        for timer in self._timers.take_due(draft, age_ms, TIMERS_PER_RECORD):
+            self._homes.fire(draft, timer, age_ms, out)
+        if elapsed_us - self._housekept_us >= _HOUSEKEEPING_EVERY_US:
+            self._housekept_us = elapsed_us
+            self._housekeep(age_ms, wall_ms, out)
+        self._settle(out, wall_ms)
+        self._publishing.taken = 0
+        while self._arrived and self._publishing.taken < self._options.messages_per_record_max:
+            link, frame = self._arrived.popleft()
+            self._receive(link, frame, age_ms, wall_ms, effects)
+        self._submit(effects)
+        return effects
+
+    def _receive(self, link: int, frame: Frame, age_ms: int, wall_ms: int, effects: list[Effect]) -> None:
+        known = self._roles.get(link)
+        if known is None:
+            return
+        role, name = known
+        sender = self._inbox.sender(name, self._elapsed_us)
+        if isinstance(frame, Request):
+            verdict = self._inbox.verdict(sender, frame.number)
+            if verdict == "next":
+                self._take(link, role, name, frame, age_ms, wall_ms, effects)
+            elif verdict == "repeat":
+                told = self._inbox.told(sender, frame.number)
+                if told is not None and self._retained.done < self._outbox_at_open:
+                    # Taken before this process opened the store; what it retained is not home yet.
+                    self._held.append((link, told))
+                elif told is not None:
+                    self._told.append((link, told))
+            elif name not in self._refusing:
+                effects.append(CloseLink(link, f"{name}: frame {frame.number} after {sender.last}, a gap"))
+        elif isinstance(frame, Query):
+            effects.append(Send(link, self._answer(frame)))
+        elif isinstance(frame, FeedWant):
+            effects.extend(Send(link, feed) for feed in self._feeds.want(link, frame, max(self.watermark, 0)))
+        elif isinstance(frame, FeedTaken):
+            self._feeds.taken(link, frame.upto)
+            effects.extend(Send(to, feed) for to, feed in self._feeds.advance(self.watermark))
+        elif not isinstance(frame, Beat):
+            effects.append(CloseLink(link, f"{name}: {type(frame).__name__} is not for a shard"))
+
+    def _take(self, link: int, role: str, name: str, frame: Request, age_ms: int, wall_ms: int, effects: list[Effect]) -> None:
+        if self._space >= 2 and role == "gateway":
+            # Not even the answers fit on the disk: the whole frame stays with its sender and uses no number.
+            self._refusing[name] = frame.number
+            effects.append(Send(link, Refused(frame.number, REFUSED_RETRY_MS)))
+            return
+        self._refusing.pop(name, None)
+        outbox = 0
+        replies: list[Reply] = []
+        for entry in frame.entries:
+            reply, waits = self._enter(entry, role, name, age_ms, wall_ms)
+            replies.append(reply)
+            outbox = max(outbox, waits)
+        self._taken.append(self._inbox.take(self._draft, self._inbox.sender(name, self._elapsed_us), frame.number, replies, outbox))
+
+    def _enter(self, entry: Entry, role: str, name: str, age_ms: int, wall_ms: int) -> tuple[Reply, int]:
+        """One entry of a frame: its reply, and the outbox position the answer has to wait for."""
+        draft = self._draft
+        out = Outcome()
+        match entry:
+            case Publish():
+                return self._publishing.publish(draft, entry)
+            case Release():
+                return self._publishing.release(draft, entry), 0
+            case Connect():
+                connected = self._homes.connect(draft, entry, name, age_ms, out)
+                return connected, self._settle(out, wall_ms)
+            case Disconnect(client, conn, how, expiry_s):
+                done = self._homes.disconnect(draft, client, conn, how, expiry_s, age_ms, out)
+                return Disconnected(not done), self._settle(out, wall_ms)
+            case Check(connections):
+                return Checked([conn for client, conn in connections if self._homes.newest_conn(draft, client) != conn]), 0
+            case Own():
+                return self._owners.own(draft, name), 0
+            case Commit():
+                return self._owners.commit(draft, entry), 0
+            case Route(add, remove):
+                for sub_id, topic_filter in add:
+                    self._routes.add(draft, sub_id, topic_filter)
+                for sub_id, _ in remove:
+                    self._routes.remove(draft, sub_id)
+                # The retained copies of everything before this point must be home before the subscriber is told.
+                return Routed(self._clock.take()), self._retained.newest_waiting
+            case WorkDone():
+                return self._owners.work_done(draft, entry), 0
+            case Retain(source, items):
+                return Retained(self._retained.apply(draft, source, items)), 0
+            case _ as never:
+                assert_never(never)
+
+    def _settle(self, out: Outcome, wall_ms: int) -> int:
+        """What a change of homes causes: wills enter the log, old gateways and the owner are told after the commit."""
+        outbox = 0
+        for client, will in out.wills:
+            outbox = max(outbox, self._publishing.publish_will(self._draft, client, will, wall_ms))
+            self._wills.append(Live(client, will.qos << 1 | int(will.retain), will.topic, will.body))
+        for gateway, client, conn in out.superseded:
+            link = self._link_of(gateway)
+            if link is not None:
+                self._told.append((link, Superseded([(client, conn)])))
+        if out.work:
+            self._owner_work.extend(out.work)
+        return outbox
+
+    def _submit(self, effects: list[Effect]) -> None:
+        draft = self._draft
+        growth = self._store.take_growth()
+        if growth:
+            draft.ops[:0] = growth
+        if self._owner_work:
+            link = self._link_of(self._owners.holder)
+            if link is not None:
+                self._told.append((link, Work(self._owner_work)))
+            self._owner_work = []
+        if not draft.ops:
+            if self._told and not self._in_flight:
+                effects.extend(Send(link, frame) for link, frame in self._told if link in self._roles)
+                self._told = []
+            elif self._told:
+                self._in_flight[-1].told.extend(self._told)
+                self._told = []
+            return
+        position = self._clock.last if self._clock.last > self._submitted_upto else self._clock.take()
+        draft.ops.append((HOME_FAMILY, POSITION_ROW, pack_row((position,))))
+        for pending in self._taken:
+            pending.position = position
+        self._taken = []
+        self._submitted_upto = position
+        self._in_flight.append(_Submitted(position, self._told, self._wills))
+        self._told, self._wills = [], []
+        effects.append(Submit(Record(position, draft.seal(position))))
+
+    def _committed(self, position: int) -> list[Effect]:
+        self.watermark = position
+        self._draft.committed(position)
+        effects: list[Effect] = []
+        while self._in_flight and self._in_flight[0].position <= position:
+            record = self._in_flight.popleft()
+            effects.extend(Send(link, frame) for link, frame in record.told if link in self._roles)
+            for live in record.wills:
+                effects.extend(Send(link, live) for link, (role, _) in self._roles.items() if role == "gateway")
+        effects.extend(Send(link, answer) for link, answer in self._inbox.release(position, self._retained.done))
+        effects.extend(Send(link, feed) for link, feed in self._feeds.advance(position))
+        effects.extend(self._forward(position))
+        while self._erasing and self._erasing[0][0] <= position:
+            self._store.erase(self._erasing.popleft()[1])
+        self._tail.trim(position)
+        return effects
+
+    def _forward(self, watermark: int) -> list[Effect]:
+        """Retained messages whose records are committed set out for their homes."""
+        waiting = self._retained.unsent
+        ready = [item for item in waiting if item[1][0] <= watermark]
+        if not ready:
+            return []
+        self._retained.unsent = waiting[len(ready) :]
+        by_shard: dict[int, list[tuple[int, bytes, bytes]]] = {}
+        for target, item in ready:
+            by_shard.setdefault(target, []).append(item)
+        return [SendToShard(target, self.shard, items) for target, items in by_shard.items()]
+
+    def outbox_arrived(self, target: int, upto: int) -> list[Effect]:
+        """The home of some retained messages has them all up to this position: their publishers can be answered."""
+        self._retained.arrived(self._draft, target, upto)
+        released = self._inbox.release(self.watermark, self._retained.done)
+        if self._held and self._retained.done >= self._outbox_at_open:
+            released = self._held + released
+            self._held = []
+        return [Send(link, answer) for link, answer in released if link in self._roles]
+
+    # ------------------------------------------------------------------ reads
+
+    def _answer(self, query: Query) -> Result:
+        watermark = max(self.watermark, 0)
+        ask = query.ask
+        match ask:
+            case Load():
+                return Result(query.id, self._owners.load(self._draft, ask, watermark))
+            case Poll():
+                return Result(query.id, self._reader.poll(ask, watermark))
+            case ReadRange():
+                return Result(query.id, self._reader.range(ask, watermark))
+            case RetainedPage(topic_filter, after, count_max):
+                return Result(query.id, self._retained.page(self._draft, topic_filter, after, count_max))
+            case _ as never:
+                assert_never(never)
+
+    # ------------------------------------------------------------------ housekeeping, once a second
+
+    def _housekeep(self, age_ms: int, wall_ms: int, out: Outcome) -> None:
+        self._lose_silent_gateways(age_ms, out)
+        self._inbox.forget_silent(self._draft, self._elapsed_us)
+        current = self._store.generations()[-1]
+        if age_ms - current.created_age_ms >= self._options.generation_ms and self._clock.last > current.since:
+            self._draft.ops.extend(self._store.roll(self._clock.take(), age_ms, wall_ms))
+        for info in self._store.generations()[:-1]:
+            if info.sealed_age_ms is not None and age_ms - info.sealed_age_ms >= self._options.retention_ms:
+                self._draft.ops.extend(self._store.drop(info.id))
+                self._erasing.append((self._clock.take(), info.id))
+
+    def _lose_silent_gateways(self, age_ms: int, out: Outcome) -> None:
+        for gateway in list(self._homes.by_gateway):
+            heard = self._inbox.sender_heard(gateway, self._elapsed_us)
+            if self._elapsed_us - heard > GATEWAY_LOST_AFTER_US:
+                self._homes.lose_gateway(self._draft, gateway, age_ms, LOST_CONNECTIONS_PER_RECORD, out)
+
+    def _link_of(self, name: str) -> int | None:
+        for link, (_, sender) in self._roles.items():
+            if sender == name:
+                return link
+        return None
+
+
+__all__ = ["NOTHING_WAITS", "ShardCore", "ShardOptions"]

@@ -1,0 +1,119 @@
+"""Live delivery: what was just committed goes once to every session actor that wants it.
+
+A feed is one session actor's link with the union of its filters.  It covers the log without holes from a position on; when
+the actor takes too long (no credit) and the tail moves on, the next frame begins later, and whoever stands in the hole polls.
+
+Holds after every call (see check): everything in (sent, examined] matched nothing that was wanted then; at most CREDIT frames
+of a feed are not taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mqtt.trie import FilterTrie
+from shards.frames import Feed, FeedWant
+from shards.tail import Tail
+
+CREDIT_FRAMES = 4
+FRAME_MESSAGES_MAX = 1000
+FRAME_BYTES_MAX = 1 << 20
+
+
+@dataclass(slots=True)
+class LinkFeed:
+    """sent: upto of the last frame, or the position where coverage began.  examined: looked at, nothing wanted since sent."""
+
+    sent: int
+    examined: int
+    version: int = 0
+    wanted: dict[bytes, None] = field(default_factory=dict)
+    trie: FilterTrie[int] = field(default_factory=FilterTrie)
+    untaken: list[int] = field(default_factory=list)
+
+
+class Feeds:
+    def __init__(self, tail: Tail) -> None:
+        self._tail = tail
+        self._feeds: dict[int, LinkFeed] = {}
+
+    def want(self, link: int, want: FeedWant, watermark: int) -> list[Feed]:
+        """Change what a link wants.  Coverage of added filters begins at what has been examined; those who stood before
+        are told so with an empty frame."""
+        feed = self._feeds.get(link)
+        if feed is None:
+            feed = self._feeds[link] = LinkFeed(watermark, watermark)
+        out: list[Feed] = []
+        if feed.examined > feed.sent:
+            out.append(Feed(feed.version, feed.sent, feed.examined, [], [], [], []))
+            feed.sent = feed.examined
+            feed.untaken.append(feed.sent)
+        for topic_filter in want.remove:
+            if topic_filter in feed.wanted:
+                del feed.wanted[topic_filter]
+                feed.trie.remove(topic_filter, 0)
+        for topic_filter in want.add:
+            if topic_filter not in feed.wanted:
+                feed.wanted[topic_filter] = None
+                feed.trie.add(topic_filter, 0)
+        feed.version = want.version
+        return out
+
+    def taken(self, link: int, upto: int) -> None:
+        feed = self._feeds.get(link)
+        if feed is not None:
+            feed.untaken = [position for position in feed.untaken if position > upto]
+
+    def drop(self, link: int) -> None:
+        self._feeds.pop(link, None)
+
+    def advance(self, watermark: int) -> list[tuple[int, Feed]]:
+        """Frames for everything newly committed, as far as credit goes."""
+        out: list[tuple[int, Feed]] = []
+        for link, feed in self._feeds.items():
+            while feed.examined < watermark and len(feed.untaken) < CREDIT_FRAMES:
+                frame = self._next(feed, watermark)
+                if frame is None:
+                    break
+                out.append((link, frame))
+        return out
+
+    def _next(self, feed: LinkFeed, watermark: int) -> Feed | None:
+        tail = self._tail
+        if not feed.wanted:
+            feed.sent = feed.examined = watermark
+            return None
+        if feed.examined < tail.floor:
+            feed.sent = feed.examined = tail.floor
+        start, end = tail.index_after(feed.examined), tail.index_after(watermark)
+        topics, values, keys, matches = tail.topics, tail.values, tail.keys, feed.trie.matches_any
+        streams: dict[tuple[int, bytes], int] = {}
+        stream_of: list[int] = []
+        positions: list[int] = []
+        chosen: list[bytes] = []
+        size = 0
+        upto = watermark
+        for index in range(start, end):
+            if not matches(topics[index]):
+                continue
+            value = values[index]
+            key = keys[index]
+            stream_of.append(streams.setdefault((key[0], key[1]), len(streams)))
+            positions.append(tail.positions[index])
+            chosen.append(value)
+            size += len(value)
+            if len(chosen) >= FRAME_MESSAGES_MAX or size >= FRAME_BYTES_MAX:
+                upto = positions[-1]
+                break
+        feed.examined = upto
+        if not chosen:
+            return None
+        frame = Feed(feed.version, feed.sent, upto, list(streams), stream_of, positions, chosen)
+        feed.sent = upto
+        feed.untaken.append(upto)
+        return frame
+
+    def check(self) -> None:
+        for feed in self._feeds.values():
+            assert feed.sent <= feed.examined
+            assert len(feed.untaken) <= CREDIT_FRAMES + 64

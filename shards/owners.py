@@ -1,0 +1,70 @@
+"""Who may write the rows of sessions: the owner token, and commits under it.
+
+The shard issues tokens that only grow, each committed before it is used.  A commit with an older token, for a session that
+is gone, or caused by a connection that is not the newest, is refused inside the record that would have held it (PROTOCOLS 6).
+
+Holds: rows of a session are written only by the holder of the newest token.
+"""
+
+from __future__ import annotations
+
+from shards.draft import Draft
+from shards.engine import HOME_FAMILY, Engine
+from shards.frames import NO_SESSION, OLD_CONN, OLD_TOKEN, TAKEN, Commit, CommitDone, Load, Loaded, Owned, WorkDone, WorkTaken
+from shards.homes import Homes
+from shards.rows import (
+    COMMITTED_BY_OWNER, OWNER, PLACE, PROGRESS, RANGE, SUBSCRIPTION, WORK, client_key, pack_row, read_u64, split_client_key, u64, unpack_row,
+)  # fmt: skip
+
+WORK_TOLD_MAX = 100_000
+_LOADED = (SUBSCRIPTION, PLACE, RANGE, PROGRESS)
+
+
+class Owners:
+    def __init__(self, engine: Engine, homes: Homes) -> None:
+        self._homes = homes
+        row = engine.get(HOME_FAMILY, OWNER)
+        self.token, self.holder = unpack_row(row) if row else (0, "")
+
+    def own(self, draft: Draft, name: str) -> Owned:
+        self.token += 1
+        self.holder = name
+        draft.put(OWNER, pack_row((self.token, name)))
+        work: list[tuple[bytes, int, bytes]] = []
+        for key, value in draft.scan(WORK, WORK_TOLD_MAX):
+            client, suffix = split_client_key(key)
+            work.append((client, read_u64(suffix), unpack_row(value)[0]))
+        return Owned(self.token, work)
+
+    def commit(self, draft: Draft, entry: Commit) -> CommitDone:
+        if entry.token != self.token:
+            return CommitDone(OLD_TOKEN)
+        session = self._homes.session(draft, entry.client)
+        if session is None or session.session_id != entry.session_id:
+            return CommitDone(NO_SESSION)
+        if entry.conn and self._homes.newest_conn(draft, entry.client) != entry.conn:
+            return CommitDone(OLD_CONN)
+        for family, suffix, value in entry.puts:
+            assert family in COMMITTED_BY_OWNER, f"commit of family {family!r} by {self.holder}"
+            draft.put(client_key(family, entry.client, suffix), value)
+        for family, suffix in entry.deletes:
+            assert family in COMMITTED_BY_OWNER, f"commit of family {family!r} by {self.holder}"
+            draft.delete(client_key(family, entry.client, suffix))
+        return CommitDone(TAKEN)
+
+    def work_done(self, draft: Draft, entry: WorkDone) -> WorkTaken:
+        if entry.token != self.token:
+            return WorkTaken(OLD_TOKEN)
+        for client, sub_id in entry.done:
+            draft.delete(client_key(WORK, client, u64(sub_id)))
+        return WorkTaken(TAKEN)
+
+    def load(self, draft: Draft, ask: Load, watermark: int) -> Loaded:
+        client = ask.client
+        session = self._homes.session(draft, client)
+        rows: list[tuple[bytes, bytes, bytes]] = []
+        if session is not None:
+            for family in _LOADED:
+                for key, value in draft.scan(client_key(family, client), 1_000_000):
+                    rows.append((family, split_client_key(key)[1], value))
+        return Loaded(self._homes.newest_conn(draft, client), session.session_id if session else 0, watermark, rows)

@@ -1,0 +1,203 @@
+"""The write path of messages: what is stored, under which position, and what the publisher is told.
+
+One call per connection and frame, with columns; the loop over its messages is the hottest of the shard.  A topic's route,
+key and home are remembered per topic, stamped with the generations they depend on.
+
+Holds: a message is stored when a route before it in the log matches it, exactly once per acknowledgement; a QoS 2 id of a
+session that outlives its connection is put in the same record as its message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mqtt.body import message_expiry, strip_properties
+from shards.clock import PositionClock
+from shards.draft import Draft
+from shards.frames import NOBODY, REFUSED_QUOTA, REPEATED, STORED, Publish, Published, Release, Released, Will
+from shards.homes import Client, Homes
+from shards.messages import HAS_EXPIRY, HAS_PROPERTIES, RETAIN, encode_message
+from shards.retained import RetainedHome
+from shards.routes import Routes
+from shards.rows import INCOMING, client_key
+from shards.slots import SlotTable
+from shards.store import Store, TopicKey
+from shards.tail import Tail
+
+TOPICS_REMEMBERED_MAX = 50_000
+_STALE = Published(True, b"")
+_ALL_STORED = Published(False, b"")
+
+
+@dataclass(slots=True)
+class Topic:
+    """What is known of one topic: wanted as of routes.generation `stamp`, key as of `generation`."""
+
+    wanted: bool
+    stamp: int
+    home: int
+    generation: int
+    key: TopicKey | None
+
+
+@dataclass(slots=True)
+class Counters:
+    stored: int = 0
+    stored_bytes: int = 0
+    nobody: int = 0
+    repeated: int = 0
+    stale: int = 0
+    refused: int = 0
+
+
+class Publishing:
+    def __init__(
+        self, shard: int, slots: SlotTable, store: Store, tail: Tail, routes: Routes, homes: Homes, retained: RetainedHome,
+        clock: PositionClock, store_qos0: bool,
+    ) -> None:  # fmt: skip
+        self._shard = shard
+        self._slots = slots
+        self._store = store
+        self._tail = tail
+        self._routes = routes
+        self._homes = homes
+        self._retained = retained
+        self._clock = clock
+        self._store_qos0 = store_qos0
+        self._topics: dict[bytes, Topic] = {}
+        self.counters = Counters()
+        self.room = True
+        self.taken = 0
+        """Messages taken since the caller last set this to 0: what bounds a record."""
+
+    def publish(self, draft: Draft, entry: Publish) -> tuple[Published, int]:
+        """The reply, and the outbox position it has to wait for (0: none)."""
+        client = entry.client
+        state = self._homes.live.get(client)
+        if state is None or state.conn != entry.conn:
+            self.counters.stale += len(entry.topics)
+            return _STALE, 0
+        self.taken += len(entry.topics)
+        codes = bytearray(len(entry.topics))
+        plain = True
+        outbox = 0
+        stamp = self._routes.generation
+        generation = self._store.current_generation
+        topics = self._topics
+        published_at_ms = entry.published_at_ms
+        clock = self._clock
+        append, tail_append, ops = self._store.append, self._tail.append, draft.ops
+        counters = self.counters
+        for index, (flags, packet_id, name, body) in enumerate(zip(entry.flags, entry.packet_ids, entry.topics, entry.bodies, strict=True)):
+            topic = topics.get(name)
+            if topic is None or topic.stamp != stamp:
+                topic = self._remember(name)
+            qos = flags >> 1 & 3
+            if qos == 2 and entry.keep_ids and self._seen(draft, client, state, packet_id):
+                codes[index] = REPEATED
+                counters.repeated += 1
+                plain = False
+                continue
+            stores = topic.wanted and (qos or self._store_qos0)
+            if not stores and not flags & 1:
+                codes[index] = NOBODY
+                counters.nobody += 1
+                plain = False
+                if qos == 2 and entry.keep_ids:
+                    self._note(draft, client, state, packet_id)
+                continue
+            if not self.room:
+                codes[index] = REFUSED_QUOTA
+                counters.refused += 1
+                plain = False
+                continue
+            position = clock.take()
+            value = encode_message(
+                qos if not flags & 1 and body[0] == 0 else _flags(qos, flags & 1, body), published_at_ms, client, name, body
+            )
+            if stores:
+                key = topic.key
+                if key is None or topic.generation != generation:
+                    key = topic.key = self._store.key_of(name)
+                    topic.generation = generation
+                append(ops, key, position, value)
+                tail_append(position, name, value, key)
+                counters.stored += 1
+                counters.stored_bytes += len(value)
+            elif qos:
+                codes[index] = NOBODY
+                plain = False
+            if qos == 2 and entry.keep_ids:
+                self._note(draft, client, state, packet_id)
+            if flags & 1:
+                outbox = self._retain(draft, topic, name, position, value, body) or outbox
+        return (_ALL_STORED if plain else Published(False, bytes(codes))), outbox
+
+    def publish_will(self, draft: Draft, client: bytes, will: Will, wall_ms: int) -> int:
+        """A will enters the log as a message of its client; returns the outbox position of its retained copy, or 0."""
+        topic = self._topics.get(will.topic)
+        if topic is None or topic.stamp != self._routes.generation:
+            topic = self._remember(will.topic)
+        position = self._clock.take()
+        value = encode_message(_flags(will.qos, will.retain, will.body), wall_ms, client, will.topic, will.body)
+        if topic.wanted and (will.qos or self._store_qos0):
+            key = topic.key = self._store.key_of(will.topic)
+            topic.generation = self._store.current_generation
+            self._store.append(draft.ops, key, position, value)
+            self._tail.append(position, will.topic, value, key)
+            self.counters.stored += 1
+        if will.retain:
+            return self._retain(draft, topic, will.topic, position, value, will.body)
+        return 0
+
+    def release(self, draft: Draft, entry: Release) -> Released:
+        """PUBREL: the ids are free again, in this record; unknown ones are answered as not found [MQTT-4.3.3]."""
+        state = self._homes.live.get(entry.client)
+        if state is None or state.conn != entry.conn:
+            return Released(True, b"")
+        incoming = self._homes.incoming(draft, entry.client, state)
+        found = bytearray(len(entry.packet_ids))
+        for index, packet_id in enumerate(entry.packet_ids):
+            if packet_id in incoming:
+                del incoming[packet_id]
+                draft.delete(client_key(INCOMING, entry.client, packet_id.to_bytes(2, "big")))
+                found[index] = 1
+        return Released(False, bytes(found))
+
+    def _seen(self, draft: Draft, client: bytes, state: Client, packet_id: int) -> bool:
+        return packet_id in self._homes.incoming(draft, client, state)
+
+    def _note(self, draft: Draft, client: bytes, state: Client, packet_id: int) -> None:
+        self._homes.incoming(draft, client, state)[packet_id] = None
+        draft.put(client_key(INCOMING, client, packet_id.to_bytes(2, "big")), b"")
+
+    def _retain(self, draft: Draft, topic: Topic, name: bytes, position: int, value: bytes, body: bytes) -> int:
+        message = value if strip_properties(body) else b""
+        if topic.home == self._shard:
+            self._retained.put_here(draft, name, message)
+            return 0
+        self._retained.put_away(draft, topic.home, position, name, message)
+        return position
+
+    def _remember(self, name: bytes) -> Topic:
+        wanted = self._routes.wanted(name)
+        topic = self._topics.get(name)
+        if topic is not None:
+            topic.wanted, topic.stamp = wanted, self._routes.generation
+            return topic
+        if len(self._topics) >= TOPICS_REMEMBERED_MAX:
+            self._topics.clear()
+        topic = self._topics[name] = Topic(wanted, self._routes.generation, self._slots.shard_of(name), 0, None)
+        return topic
+
+
+def _flags(qos: int, retain: int | bool, body: bytes) -> int:
+    flags = qos | (RETAIN if retain else 0)
+    if body[0]:
+        flags |= HAS_PROPERTIES
+        if message_expiry(body) is not None:
+            flags |= HAS_EXPIRY
+    return flags
+
+
+__all__ = ["NOBODY", "REPEATED", "STORED", "Counters", "Publishing"]

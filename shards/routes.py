@@ -1,0 +1,80 @@
+"""Which topics must be stored: the durable routes of one shard.
+
+On disk a route is one row per subscription id, never a counter: a repeated addition changes nothing, a removal names the id
+it removes.  In RAM literal filters are kept as 64-bit hashes with the number of ids behind them (two filters with one hash
+store a message too many, never one too few), wildcard filters in a trie.
+
+Holds: a topic is wanted exactly when a route row present in the log before it matches it (or shares its hash).
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from mqtt.trie import FilterTrie
+from shards.draft import Draft
+from shards.engine import HOME_FAMILY, Engine
+from shards.rows import ROUTE, pack_row, successor, u64, unpack_row
+
+
+def _hash(topic: bytes) -> int:
+    return int.from_bytes(blake2b(topic, digest_size=8).digest(), "big")
+
+
+def _is_wildcard(topic_filter: bytes) -> bool:
+    return b"+" in topic_filter or topic_filter.endswith(b"#")
+
+
+class Routes:
+    def __init__(self, engine: Engine) -> None:
+        self.generation = 1
+        self._literal: dict[int, int] = {}
+        self._wild: FilterTrie[int] = FilterTrie()
+        self._count = 0
+        start, end = ROUTE, successor(ROUTE)
+        while rows := engine.scan(HOME_FAMILY, start, end, 4096):
+            for key, value in rows:
+                self._remember(int.from_bytes(key[1:], "big"), unpack_row(value)[0])
+            start = rows[-1][0] + b"\x00"
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, draft: Draft, sub_id: int, topic_filter: bytes) -> None:
+        key = ROUTE + u64(sub_id)
+        if draft.get(key) is not None:
+            return
+        draft.put(key, pack_row((topic_filter,)))
+        self._remember(sub_id, topic_filter)
+
+    def remove(self, draft: Draft, sub_id: int) -> None:
+        key = ROUTE + u64(sub_id)
+        row = draft.get(key)
+        if row is None:
+            return
+        draft.delete(key)
+        topic_filter: bytes = unpack_row(row)[0]
+        self._count -= 1
+        self.generation += 1
+        if _is_wildcard(topic_filter):
+            self._wild.remove(topic_filter, sub_id)
+            return
+        hashed = _hash(topic_filter)
+        left = self._literal[hashed] - 1
+        if left:
+            self._literal[hashed] = left
+        else:
+            del self._literal[hashed]
+
+    def wanted(self, topic: bytes) -> bool:
+        """Not cached: the shard keeps the answer with the topic and its generation."""
+        return (bool(self._literal) and _hash(topic) in self._literal) or self._wild.matches_any(topic)
+
+    def _remember(self, sub_id: int, topic_filter: bytes) -> None:
+        self._count += 1
+        self.generation += 1
+        if _is_wildcard(topic_filter):
+            self._wild.add(topic_filter, sub_id)
+        else:
+            hashed = _hash(topic_filter)
+            self._literal[hashed] = self._literal.get(hashed, 0) + 1

@@ -1,0 +1,63 @@
+"""The newest stored messages of a shard in RAM, in position order: what live subscribers read without touching the disk.
+
+Bounded in bytes; what falls off is still in the store.  Entries are appended before their record is committed; every reader
+passes the watermark and sees nothing above it.
+
+Holds after every call (see check): positions grow strictly; every stored message with a position above `floor` is here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from shards.layouts.port import TopicKey
+
+
+class Tail:
+    __slots__ = ("_bytes_max", "_held", "floor", "keys", "positions", "topics", "values")
+
+    def __init__(self, floor: int, bytes_max: int) -> None:
+        self.floor = floor
+        self.positions: list[int] = []
+        self.values: list[bytes] = []
+        self.topics: list[bytes] = []
+        self.keys: list[TopicKey] = []
+        self._bytes_max = bytes_max
+        self._held = 0
+
+    def append(self, position: int, topic: bytes, value: bytes, key: TopicKey) -> None:
+        self.positions.append(position)
+        self.values.append(value)
+        self.topics.append(topic)
+        self.keys.append(key)
+        self._held += len(value)
+
+    def trim(self, watermark: int) -> None:
+        """Give back what is over the bound, oldest first, never what is not committed.  Once per tick, not per message."""
+        if self._held <= self._bytes_max:
+            return
+        limit = bisect_right(self.positions, watermark)
+        count = 0
+        held = self._held
+        low = self._bytes_max * 3 // 4
+        values = self.values
+        while count < limit and held > low:
+            held -= len(values[count])
+            count += 1
+        if count:
+            self.floor = self.positions[count - 1]
+            del self.positions[:count], self.values[:count], self.topics[:count], self.keys[:count]
+            self._held = held
+
+    def index_after(self, position: int) -> int:
+        """Index of the first entry with a greater position."""
+        return bisect_right(self.positions, position)
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held
+
+    def check(self) -> None:
+        assert all(a < b for a, b in zip(self.positions, self.positions[1:], strict=False))
+        assert not self.positions or self.positions[0] > self.floor
+        assert self._held == sum(len(value) for value in self.values)

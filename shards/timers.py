@@ -1,0 +1,53 @@
+"""Durable timers of a home: rows in order of the age at which they are due.
+
+A timer is fired in the record that holds its effect, so it fires once whatever crashes.  A row may be stale (its session was
+resumed): whoever fires it looks at the home rows first.  In RAM only the age of the earliest row is known.
+
+Holds: no row is due earlier than `next_due_ms`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shards.draft import Draft
+from shards.engine import HOME_FAMILY, Engine
+from shards.rows import TIMER, successor, u64
+
+EXPIRY, WILL, CONNECTION_END = b"e", b"w", b"c"
+_NEVER = 1 << 62
+
+
+class Timer(NamedTuple):
+    due_ms: int
+    kind: bytes
+    client: bytes
+
+
+class Timers:
+    def __init__(self, engine: Engine) -> None:
+        first = engine.scan(HOME_FAMILY, TIMER, successor(TIMER), 1)
+        self.next_due_ms = int.from_bytes(first[0][0][1:9], "big") if first else _NEVER
+
+    def set(self, draft: Draft, due_ms: int, kind: bytes, client: bytes) -> None:
+        draft.put(TIMER + u64(due_ms) + kind + client, b"")
+        self.next_due_ms = min(self.next_due_ms, due_ms)
+
+    def cancel(self, draft: Draft, due_ms: int, kind: bytes, client: bytes) -> None:
+        draft.delete(TIMER + u64(due_ms) + kind + client)
+
+    def take_due(self, draft: Draft, age_ms: int, limit: int) -> list[Timer]:
+        """Timers due by now, erased in this record; at most `limit`, the rest at the next tick."""
+        if age_ms < self.next_due_ms:
+            return []
+        rows = draft.scan(TIMER, limit + 1)
+        taken: list[Timer] = []
+        for key, _ in rows:
+            due_ms = int.from_bytes(key[1:9], "big")
+            if due_ms > age_ms or len(taken) == limit:
+                self.next_due_ms = due_ms
+                return taken
+            draft.delete(key)
+            taken.append(Timer(due_ms, key[9:10], key[10:]))
+        self.next_due_ms = _NEVER
+        return taken
