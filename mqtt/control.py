@@ -40,7 +40,7 @@ from mqtt.packets import (
 from mqtt.properties import SUBSCRIPTION_IDENTIFIER, TOPIC_ALIAS, Place, read_properties
 from mqtt.reason import ProtocolError, ReasonCode, malformed, reason_of_return_code, violation
 from mqtt.topics import TopicNames
-from mqtt.wire import read_binary, read_string, read_u8, read_u16, read_utf8
+from mqtt.wire import read_binary, read_string, read_u8, read_u16, read_utf8, read_varint
 
 
 def _codes(*values: int) -> dict[int, ReasonCode]:
@@ -65,6 +65,11 @@ _AUTH_REASONS: Final = {"server": _codes(0x18, 0x19), "client": _codes(0x00, 0x1
 _PROTOCOLS: Final = {(b"MQIsdp", 3): MQTT_3_1, (b"MQTT", 4): MQTT_3_1_1, (b"MQTT", 5): MQTT_5}
 # Bridges of another broker mark themselves with this bit and come again without it when refused.
 _BRIDGE_BIT: Final = 0x80
+
+# Property blocks of PUBLISH packets that were read already.  A memory only: it changes no result.
+_BLOCKS: Final[dict[bytes, tuple[Properties, bytes]]] = {}
+_BLOCKS_MAX: Final = 4_096
+_BLOCK_BYTES_MAX: Final = 128
 
 
 def protocol_of(data: bytes, pos: int, end: int) -> tuple[int | None, bool, int]:
@@ -133,20 +138,39 @@ def read_publish(version: int, role: Role, flags: int, data: bytes, pos: int, en
         names.check(topic)
         payload = data[pos:end]
         return Publish(flags, packet_id, topic, payload, body=b"\0" + payload)
-    start = pos
-    properties, pos = read_properties(data, pos, end, Place.PUBLISH)
+    block_length, block_start = read_varint(data, pos, end, "PUBLISH property length")
+    block_end = block_start + block_length
+    properties, stored = _message_properties(data[pos : min(block_end, end)])
     if topic:
         names.check(topic)
     elif properties.topic_alias is None:
         raise violation("PUBLISH with neither topic name nor topic alias")
     if properties.subscription_identifiers and role == "server":
         raise violation("subscription identifier in a client's PUBLISH")  # [MQTT-3.3.4-6]
-    body = data[start:end]
+    payload = data[block_end:end]
+    return Publish(flags, packet_id, topic, payload, properties, stored + payload)
+
+
+def _message_properties(block: bytes) -> tuple[Properties, bytes]:
+    """A PUBLISH's properties, and the block to store: without topic alias and subscription identifiers.
+
+    Most publishers send the same block with every message, and reading one takes several times as long
+    as all the rest of the packet; hence the memory of short blocks, bounded and emptied when full.
+    """
+    known = _BLOCKS.get(block)
+    if known is not None:
+        return known
+    properties, _ = read_properties(block, 0, len(block), Place.PUBLISH)
+    stored = block
     if properties.topic_alias is not None:
-        body = without_property(body, TOPIC_ALIAS)
+        stored = without_property(stored, TOPIC_ALIAS)
     if properties.subscription_identifiers:
-        body = without_property(body, SUBSCRIPTION_IDENTIFIER)
-    return Publish(flags, packet_id, topic, data[pos:end], properties, body)
+        stored = without_property(stored, SUBSCRIPTION_IDENTIFIER)
+    if len(block) <= _BLOCK_BYTES_MAX:
+        if len(_BLOCKS) >= _BLOCKS_MAX:
+            _BLOCKS.clear()
+        _BLOCKS[block] = properties, stored
+    return properties, stored
 
 
 def read_packet(kind: PacketType, version: int, role: Role, data: bytes, pos: int, end: int) -> Packet:

@@ -18,6 +18,8 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable
+from struct import Struct
+from struct import error as StructError
 from typing import Final
 
 from mqtt.control import protocol_of, read_connect, read_packet, read_publish
@@ -30,11 +32,16 @@ from mqtt.wire import varint
 # Acknowledgements are read in windows of this many: long enough to be fast, short enough that a
 # buffer in which they alternate with other packets is not gone through again for each of them.
 _WINDOW: Final = 64
+# Below this many, one after the other is as fast.
+_WINDOW_LEAST: Final = 10
 
 # By first byte: 0 not a valid PUBLISH, 1 QoS 0, 2 with a packet id.
 _PUBLISH_FORM: Final = [0] * 256
 for _flags, _form in {0: 1, 1: 1, 2: 2, 3: 2, 10: 2, 11: 2, 4: 2, 5: 2, 12: 2, 13: 2}.items():
     _PUBLISH_FORM[0x30 | _flags] = _form
+
+# The shortest valid PUBLISH has five bytes, so this never reads past one.
+_FIRST_FIVE: Final = Struct(">5B").unpack_from
 
 _ACK_KINDS: Final = {0x40: AckKind.PUBACK, 0x50: AckKind.PUBREC, 0x62: AckKind.PUBREL, 0x70: AckKind.PUBCOMP}
 _SWAP: Final = sys.byteorder == "little"
@@ -154,33 +161,40 @@ class Decoder:
         size = len(data)
         is_5 = self.version == MQTT_5
         packet_bytes_max = self._packet_bytes_max
+        may_exceed = size - pos > packet_bytes_max
         names = self._names
         known = names.known
-        form_of = _PUBLISH_FORM
+        form_of, first_five = _PUBLISH_FORM, _FIRST_FIVE
         flags: list[int] = []
         packet_ids: list[int] = []
         topics: list[bytes] = []
         bodies: list[bytes] = []
         try:
             while pos < size:
-                first = data[pos]
+                first, length, byte_2, byte_3, byte_4 = first_five(data, pos)
                 form = form_of[first]
                 if not form:
                     break
-                length = data[pos + 1]
-                at = pos + 2
-                if length > 0x7F:
-                    high = data[at]
-                    if 0 < high < 0x80:
-                        length += (high << 7) - 0x80
-                        at += 1
-                    else:
-                        length, at = remaining_length(data, pos + 1, is_5)
-                end = at + length
-                if end > size or end - pos > packet_bytes_max:
+                if length < 0x80:
+                    topic_start = pos + 4
+                    topic_end = topic_start + byte_3
+                    if byte_2:
+                        topic_end += byte_2 << 8
+                    end = pos + 2 + length
+                elif 0 < byte_2 < 0x80:
+                    topic_start = pos + 5
+                    topic_end = topic_start + byte_4
+                    if byte_3:
+                        topic_end += byte_3 << 8
+                    end = pos + 3 + length + (byte_2 << 7) - 0x80
+                else:
+                    length, at = remaining_length(data, pos + 1, is_5)
+                    topic_start = at + 2
+                    topic_end = topic_start + (data[at] << 8 | data[at + 1])
+                    end = at + length
+                if end > size or (may_exceed and end - pos > packet_bytes_max):
                     break
-                topic_end = at + 2 + (data[at] << 8 | data[at + 1])
-                topic = data[at + 2 : topic_end]
+                topic = data[topic_start:topic_end]
                 if topic not in known:
                     if topic_end > end or not topic:
                         break
@@ -204,42 +218,53 @@ class Decoder:
                 packet_ids.append(packet_id)
                 topics.append(topic)
                 pos = end
-        except (IndexError, ProtocolError):
+        except (IndexError, StructError, ProtocolError):
             pass  # The general way reads this packet again and says precisely what is wrong with it.
         if flags:
             items.append(PublishRun(flags, packet_ids, topics, bodies))
         return pos
 
     def _read_acks(self, data: bytes, pos: int, items: list[Item]) -> int:
-        """Decode acknowledgements of one kind in their four-byte form, a window at a time."""
-        head = data[pos : pos + 2]
-        if len(data) - pos < 4 or head[1] != 2 or self._packet_bytes_max < 4:
+        """Decode acknowledgements of one kind in their four-byte form; stops like ``_read_publishes``."""
+        first, size = data[pos], len(data)
+        if self._packet_bytes_max < 4:
             return pos
-        mark, two = head[:1], b"\2"
-        kind = _ACK_KINDS[head[0]]
-        while True:
-            if data[pos + 4 : pos + 6] == head:
-                stop = min(len(data), pos + 4 * _WINDOW)
-                window = data[pos : stop - (stop - pos) % 4]
-            else:
-                window = data[pos : pos + 4]
-            count = len(window) // 4
-            marks, lengths = window[::4], window[1::4]
-            run = min(count - len(marks.lstrip(mark)), count - len(lengths.lstrip(two)))
-            if run == 0:
-                return pos
-            numbers = array("H", window[: run * 4])
-            if _SWAP:
-                numbers.byteswap()
-            packet_ids = numbers[1::2].tolist()
-            if 0 in packet_ids:
-                run = packet_ids.index(0)
-                del packet_ids[run:]
-            if packet_ids:
-                _add_acks(items, kind, packet_ids)
+        packet_ids: list[int] = []
+        head = data[pos : pos + 2]
+        while size - pos >= 4 * _WINDOW_LEAST and data[pos + 4 : pos + 6] == head and head[1] == 2:
+            count = min(_WINDOW, (size - pos) // 4)
+            run = _ack_window(data[pos : pos + 4 * count], head, packet_ids)
             pos += run * 4
-            if run < _WINDOW or len(data) - pos < 4:
-                return pos
+            if run < count:
+                break
+        # What is left is short, or not a run of this kind; a wrong identifier ends it here too.
+        while size - pos >= 4 and data[pos] == first and data[pos + 1] == 2:
+            packet_id = data[pos + 2] << 8 | data[pos + 3]
+            if not packet_id:
+                break
+            packet_ids.append(packet_id)
+            pos += 4
+        if packet_ids:
+            _add_acks(items, _ACK_KINDS[first], packet_ids)
+        return pos
+
+
+def _ack_window(window: bytes, head: bytes, packet_ids: list[int]) -> int:
+    """Add the identifiers of the four-byte packets with this head that a window begins with; how many."""
+    count = len(window) // 4
+    run = min(
+        count - len(window[::4].lstrip(head[:1])),
+        count - len(window[1::4].lstrip(head[1:])),
+    )
+    numbers = array("H", window[: run * 4])
+    if _SWAP:
+        numbers.byteswap()
+    found = numbers[1::2].tolist()
+    if 0 in found:
+        run = found.index(0)
+        del found[run:]
+    packet_ids += found
+    return run
 
 
 def _add_acks(items: list[Item], kind: AckKind, packet_ids: list[int]) -> None:

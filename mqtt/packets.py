@@ -52,7 +52,7 @@ class AckKind(IntEnum):
     PUBCOMP = 7
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Properties:
     """Every property of MQTT 5; None (or an empty tuple) is absent.
 
@@ -86,6 +86,11 @@ class Properties:
     wildcard_subscription_available: int | None = None
     subscription_identifiers_available: int | None = None
     shared_subscription_available: int | None = None
+
+    def __repr__(self) -> str:
+        """Only what is there: 27 times None says nothing in a failed test.  No data that may be secret."""
+        present = [name for name in self.__slots__ if getattr(self, name) not in (None, ())]
+        return f"Properties({', '.join([f'{name}={getattr(self, name)!r}' for name in present if name != 'authentication_data'])})"
 
 
 NO_PROPERTIES: Final = Properties()
