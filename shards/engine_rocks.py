@@ -1,0 +1,353 @@
+"""The engine on RocksDB: one database per shard, one column family per engine family, one write-ahead log for all.
+
+Writes go to the log unsynced; ``sync`` is ``flush_wal(True)``, which releases the interpreter lock while the disk works.
+Creating and dropping a family and opening hold it, so they belong into idle moments.
+
+A full disk: the write that meets it raises StoreFull, and so does every other until RocksDB has recovered, which it does by
+itself some seconds after there is room again. It gives up for good if its log is synced in between, so ``sync`` waits
+instead: to the caller it is a disk that answers late. Any other failure of a write or sync is final, as nobody knows what
+the file holds: the engine refuses everything from then on.
+
+Always holds: an iterator's ReadOptions live as long as the iterator (without them rocksdict ends a scan early and says
+nothing), and an iterator that stops is asked whether it stopped because of an error.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    Checkpoint,
+    ColumnFamily,
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+)
+
+from shards.engine import HOME_FAMILY, FamilyMissing, Op, StoreFailed, StoreFull, StoreInUse
+
+_HOME_NAME = "default"
+_NAME_PREFIX = "g"
+_NO_SPACE = "No space left on device"
+_PROBE_KEY = b"\xff\xff\xff\xff probe"
+_FULL_POLL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class RocksOptions:
+    """Sizes in bytes. A shard holds about two write buffers for each of the two families it writes to, and the block cache."""
+
+    write_buffer_bytes: int = 16 << 20
+    block_cache_bytes: int = 32 << 20
+    wal_bytes_max: int = 64 << 20
+    """Beyond it the families that hold back the oldest log file are flushed. Bounds the time to open after a crash."""
+    open_files_max: int = 512
+
+
+class RocksCursor:
+    __slots__ = ("_iterator", "_lower", "_options")
+
+    def __init__(self, db: Rdict, lower: bytes, upper: bytes) -> None:
+        self._options = ReadOptions()
+        self._options.set_iterate_upper_bound(upper)
+        # set_iterate_lower_bound does not hold a seek back, so seek does it.
+        self._lower = lower
+        self._iterator: RdictIter = db.iter(self._options)
+
+    def seek(self, key: bytes) -> None:
+        self._iterator.seek(max(key, self._lower))
+
+    def next(self) -> None:
+        self._iterator.next()
+
+    def valid(self) -> bool:
+        if self._iterator.valid():
+            return True
+        try:
+            self._iterator.status()
+        except Exception as error:
+            raise _mapped("cursor", error) from error
+        return False
+
+    def key(self) -> bytes:
+        key: bytes = self._iterator.key()
+        return key
+
+    def value(self) -> bytes:
+        value: bytes = self._iterator.value()
+        return value
+
+
+class RocksEngine:
+    """Life cycle: opened -> used -> failed, or closed. The directory is locked meanwhile; a killed process leaves no lock.
+
+    rocksdict raises bare ``Exception`` for everything, which is why it is caught here, at every call, and nowhere else.
+    """
+
+    def __init__(self, path: str, options: RocksOptions | None = None) -> None:
+        """Open the store at ``path``, making an empty one if there is none. Recovers a log whose end is torn.
+
+        What was recovered is only safe against a power cut after the first ``sync``.
+        """
+        self._path = path
+        self._failed: str | None = None
+        self._full = False
+        # Kept: RocksDB refers to the cache for as long as the database is open.
+        options = options or RocksOptions()
+        self._cache = Cache(options.block_cache_bytes)
+        self._options = _database_options(options, self._cache)
+        try:
+            names = Rdict.list_cf(path, self._options) if os.path.exists(os.path.join(path, "CURRENT")) else [_HOME_NAME]
+            self._db = Rdict(path, self._options, dict.fromkeys(names, self._options))
+        except Exception as error:
+            raise _mapped(f"open {path}", error) from error
+        self._rdicts: dict[int, Rdict] = {}
+        self._handles: dict[int, ColumnFamily] = {}
+        for name in names:
+            self._take_family(_family_of(path, name), name)
+
+    # ---- families
+
+    def families(self) -> list[int]:
+        return sorted(self._rdicts)
+
+    def create_family(self, family: int) -> None:
+        self._alive()
+        if family in self._rdicts:
+            raise ValueError(f"family {family} exists already")
+        try:
+            self._db.create_column_family(_name_of(family), self._options)
+        except Exception as error:
+            raise _mapped(f"create family {family}", error) from error
+        self._take_family(family, _name_of(family))
+
+    def drop_family(self, family: int) -> None:
+        self._alive()
+        if family == HOME_FAMILY:
+            raise ValueError("family 0 cannot be dropped")
+        self._rdict(family)
+        # The files go when the last handle has gone; closing a dropped family raises, so they are just let go.
+        del self._rdicts[family], self._handles[family]
+        try:
+            self._db.drop_column_family(_name_of(family))
+        except Exception as error:
+            raise _mapped(f"drop family {family}", error) from error
+
+    # ---- writing
+
+    def write(self, ops: Sequence[Op]) -> None:
+        self._alive()
+        batch = WriteBatch(raw_mode=True)
+        put, handles = batch.put, self._handles
+        try:
+            for family, key, value in ops:
+                if value is None:
+                    batch.delete(key, handles[family])
+                else:
+                    put(key, value, handles[family])
+        except KeyError as error:
+            raise FamilyMissing(f"family {error} does not exist, only {self.families()}") from None
+        try:
+            self._db.write(batch)
+        except Exception as error:
+            raise self._write_failed(error) from error
+        self._full = False
+
+    def sync(self) -> None:
+        self._alive()
+        try:
+            if self._full:
+                self._wait_for_room()
+            self._db.flush_wal(True)
+        except Exception as error:
+            self._failed = f"sync: {error}"
+            raise StoreFailed(f"sync {self._path}: {error}") from error
+
+    # ---- reading
+
+    def get(self, family: int, key: bytes) -> bytes | None:
+        rdict = self._rdict(family)
+        try:
+            value: bytes | None = rdict.get(key)
+        except Exception as error:
+            raise _mapped("get", error) from error
+        return value
+
+    def get_many(self, family: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        rdict = self._rdict(family)
+        if not keys:
+            return []
+        try:
+            return list(rdict.get(list(keys)) or ())
+        except Exception as error:
+            raise _mapped("get_many", error) from error
+
+    def scan(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> list[tuple[bytes, bytes]]:
+        rdict = self._rdict(family)
+        found: list[tuple[bytes, bytes]] = []
+        if limit <= 0 or start >= end:
+            return found
+        options = ReadOptions()
+        options.set_iterate_upper_bound(end)
+        left = -1 if bytes_max is None else bytes_max
+        try:
+            iterator = rdict.iter(options)
+            iterator.seek(start)
+            # Bound methods and a plain loop: this is the read path of every stored message.
+            valid, key, value, following, take = iterator.valid, iterator.key, iterator.value, iterator.next, found.append
+            if left < 0:
+                while valid():
+                    take((key(), value()))
+                    limit -= 1
+                    if not limit:
+                        return found
+                    following()
+            else:
+                while valid():
+                    data = value()
+                    take((key(), data))
+                    limit -= 1
+                    left -= len(data)
+                    if not limit or left <= 0:
+                        return found
+                    following()
+            iterator.status()
+        except Exception as error:
+            raise _mapped("scan", error) from error
+        return found
+
+    def cursor(self, family: int, lower: bytes, upper: bytes) -> RocksCursor:
+        return RocksCursor(self._rdict(family), lower, upper)
+
+    # ---- the whole
+
+    def checkpoint(self, path: str) -> None:
+        self._alive()
+        try:
+            Checkpoint(self._db).create_checkpoint(path)
+        except Exception as error:
+            raise _mapped(f"checkpoint {path}", error) from error
+
+    def size_bytes(self) -> int:
+        total = 0
+        with os.scandir(self._path) as entries:
+            for entry in entries:
+                try:
+                    total += entry.stat().st_blocks * 512
+                except FileNotFoundError:
+                    # RocksDB deletes files meanwhile.
+                    continue
+        return total
+
+    def close(self) -> None:
+        """Also when failed, or twice. RocksDB closes when the last handle is gone, so a cursor keeps it open."""
+        if self._failed == "closed":
+            return
+        healthy = self._failed is None and not self._full
+        self._failed = "closed"
+        self._handles.clear()
+        rdicts = [*self._rdicts.values(), self._db]
+        self._rdicts.clear()
+        for rdict in rdicts:
+            if healthy:
+                # Flushes, so that the next start has no log to replay; a store that is in trouble is left as it is.
+                try:
+                    rdict.close()
+                except Exception as error:
+                    raise _mapped(f"close {self._path}", error) from error
+        del self._db
+
+    # ---- within
+
+    def _take_family(self, family: int, name: str) -> None:
+        self._rdicts[family] = self._db.get_column_family(name)
+        self._handles[family] = self._db.get_column_family_handle(name)
+
+    def _rdict(self, family: int) -> Rdict:
+        found = self._rdicts.get(family)
+        if found is None:
+            self._alive()
+            raise FamilyMissing(f"family {family} does not exist, only {self.families()}")
+        return found
+
+    def _alive(self) -> None:
+        if self._failed is not None:
+            raise StoreFailed(f"{self._path} takes nothing more: {self._failed}")
+
+    def _write_failed(self, error: Exception) -> StoreFailed:
+        failure = _mapped(f"write {self._path}", error)
+        if isinstance(failure, StoreFull):
+            self._full = True
+        else:
+            self._failed = f"write: {error}"
+        return failure
+
+    def _wait_for_room(self) -> None:
+        """Return when RocksDB takes writes again. Recovering, it has flushed to disk all that was written before."""
+        while self._full and self._failed is None:
+            batch = WriteBatch(raw_mode=True)
+            batch.delete(_PROBE_KEY)
+            try:
+                self._db.write(batch)
+            except Exception as error:
+                if _NO_SPACE not in str(error):
+                    raise
+                time.sleep(_FULL_POLL_S)
+            else:
+                self._full = False
+
+
+def _database_options(options: RocksOptions, cache: Cache) -> Options:
+    table = BlockBasedOptions()
+    table.set_block_cache(cache)
+    table.set_cache_index_and_filter_blocks(True)
+    made = Options(raw_mode=True)
+    made.create_if_missing(True)
+    made.set_block_based_table_factory(table)
+    made.set_compression_type(DBCompressionType.lz4())
+    made.set_write_buffer_size(options.write_buffer_bytes)
+    made.set_max_total_wal_size(options.wal_bytes_max)
+    made.set_max_open_files(options.open_files_max)
+    made.set_max_background_jobs(2)
+    made.set_paranoid_checks(True)
+    # A torn end is what a power cut leaves of unsynced writes. What precedes the first damage is kept, in order.
+    made.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    # RocksDB's defaults keep a thousand info logs without a bound in size.
+    made.set_keep_log_file_num(2)
+    made.set_max_log_file_size(1 << 20)
+    made.set_stats_dump_period_sec(0)
+    made.set_stats_persist_period_sec(0)
+    made.set_manifest_preallocation_size(64 << 10)
+    made.set_max_manifest_file_size(16 << 20)
+    return made
+
+
+def _name_of(family: int) -> str:
+    return _HOME_NAME if family == HOME_FAMILY else f"{_NAME_PREFIX}{family}"
+
+
+def _family_of(path: str, name: str) -> int:
+    if name == _HOME_NAME:
+        return HOME_FAMILY
+    number = name.removeprefix(_NAME_PREFIX)
+    if name.startswith(_NAME_PREFIX) and number.isdecimal():
+        return int(number)
+    raise StoreFailed(f"{path} holds a column family {name!r}: it is not a store of this program")
+
+
+def _mapped(what: str, error: Exception) -> StoreFailed:
+    text = str(error)
+    if _NO_SPACE in text:
+        return StoreFull(f"{what}: {text}")
+    if "lock hold by current process" in text or ("While lock file" in text and "temporarily unavailable" in text):
+        return StoreInUse(f"{what.removeprefix('open ')} is in use: another process has this store open")
+    return StoreFailed(f"{what}: {text}")

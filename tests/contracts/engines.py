@@ -1,0 +1,64 @@
+"""Both engines behind one way to crash and reopen them, for the contract suites."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Literal, Protocol
+
+from shards.engine import Engine
+from shards.engine_memory import MemoryEngine
+from shards.engine_rocks import RocksEngine
+
+ENGINES: tuple[Literal["memory"], Literal["rocks"]] = ("memory", "rocks")
+
+
+class Harness(Protocol):
+    @property
+    def engine(self) -> Engine: ...
+
+    def kill(self) -> Engine:
+        """The process is killed: return the engine that a restart opens. Nothing written is lost."""
+
+    def close(self) -> None: ...
+
+
+class MemoryHarness:
+    def __init__(self) -> None:
+        self.engine = MemoryEngine()
+
+    def kill(self) -> MemoryEngine:
+        self.engine = self.engine.crash(power=False)
+        return self.engine
+
+    def power_cut(self, survivors: int = 0) -> MemoryEngine:
+        self.engine = self.engine.crash(power=True, survivors=survivors)
+        return self.engine
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+class RocksHarness:
+    """A kill is a copy of the directory taken while the engine lives: exactly what a killed process leaves in the page cache."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._generation = 0
+        self.engine = RocksEngine(str(directory / "0"))
+
+    def kill(self) -> RocksEngine:
+        old = self._directory / str(self._generation)
+        self._generation += 1
+        new = self._directory / str(self._generation)
+        shutil.copytree(old, new, ignore=shutil.ignore_patterns("LOCK"))
+        self.engine.close()
+        self.engine = RocksEngine(str(new))
+        return self.engine
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def make(kind: str, directory: Path) -> Harness:
+    return MemoryHarness() if kind == "memory" else RocksHarness(directory)
