@@ -35,11 +35,14 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """The decoder refused the bytes (items before them were fed).  code: MQTT 5 reason code."""
+    """The decoder refused the bytes (items before them were fed).  code: MQTT 5 reason code.
+
+    version: the decoder's; it says in what form a refused CONNECT is answered, None: in none."""
 
     socket: int
     code: int
     detail: str
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,125 @@
+"""One network connection of a client: bytes in to packets, packets out to bytes, and the bounds on both.
+
+Leaves every rule of MQTT to the gateway core.  A client that does not read is not read either, so its acknowledgements stop
+and with them what is sent to it; one that lets SLOW_FACTOR times the write bound pile up is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from mqtt.decode import DecodeError, Decoder
+from mqtt.packets import Item
+
+SLOW_FACTOR = 8
+CLOSE_FLUSH_SECONDS = 5.0
+
+
+class ConnectionOwner(Protocol):
+    connect_bytes_max: int
+    packet_bytes_max: int
+    write_buffer_max: int
+
+    def opened(self, connection: ClientConnection) -> None: ...
+
+    def received(self, connection: ClientConnection, items: list[Item]) -> None: ...
+
+    def malformed(self, connection: ClientConnection, code: int, detail: str) -> None: ...
+
+    def lost(self, connection: ClientConnection, why: str) -> None: ...
+
+
+class ClientConnection(asyncio.Protocol):
+    """`socket` is a number that is never used twice in this process."""
+
+    __slots__ = ("_closing", "_decoder", "_owner", "_paused", "_reading", "_transport", "listener", "peer", "socket")
+
+    def __init__(self, owner: ConnectionOwner, socket: int, listener: str) -> None:
+        self.socket = socket
+        self.listener = listener
+        self.peer = ""
+        self._owner = owner
+        self._decoder = Decoder(None, owner.connect_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._closing = False
+        self._paused = False
+        self._reading = True
+
+    # ------------------------------------------------------------------ asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=self._owner.write_buffer_max)
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unix"
+        self._owner.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        decoder = self._decoder
+        first = decoder.version is None
+        try:
+            items = decoder.feed(data)
+        except DecodeError as error:
+            if error.items:
+                self._owner.received(self, error.items)
+            self._owner.malformed(self, int(error.reason), error.detail)
+            return
+        if first and decoder.version is not None:
+            decoder.packet_bytes_max = self._owner.packet_bytes_max
+        if items:
+            self._owner.received(self, items)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if not self._closing:
+            self._closing = True
+            self._owner.lost(self, str(exc) if exc else "closed by the peer")
+
+    def pause_writing(self) -> None:
+        self._paused = True
+        self._set_reading()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._set_reading()
+
+    # ------------------------------------------------------------------ for the owner
+
+    @property
+    def version(self) -> int | None:
+        return self._decoder.version
+
+    def write(self, data: bytes) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(data)
+        if self._paused and transport.get_write_buffer_size() > SLOW_FACTOR * self._owner.write_buffer_max:
+            self._closing = True
+            self._owner.lost(self, f"{transport.get_write_buffer_size()} bytes wait for a client that does not read")
+            transport.abort()
+
+    def read(self, wanted: bool) -> None:
+        self._reading = wanted
+        self._set_reading()
+
+    def close(self) -> None:
+        """Flush and close; a client that does not take the rest is cut off."""
+        self._closing = True
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.close()
+            asyncio.get_running_loop().call_later(CLOSE_FLUSH_SECONDS, transport.abort)
+
+    def _set_reading(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._reading and not self._paused:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()

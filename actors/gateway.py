@@ -1,0 +1,314 @@
+"""The gateway actor: listens for MQTT clients and carries out what the gateway core decides.
+
+Owns connections and ephemeral sessions, nothing that has to survive it: durable sessions live in their home shards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import secrets
+import time
+from itertools import count
+
+import structlog
+
+from actors.connection import ClientConnection
+from actors.heartbeat import Heartbeat
+from actors.links import Link, LinkClient, LinkServer
+from actors.pump import Pump, settle_gc
+from actors.settings import gateway_options
+from actors.shard_client import ShardClient
+from actors.topology import Announcement, Health, ListenerInfo, Topology, announce, member_name
+from config.load import from_json
+from gateway import frames as peer_frames
+from gateway.core import GatewayCore
+from gateway.events import (
+    CloseSocket, Effect, Event, FromPeer, FromSession, FromShard, Malformed, Opened, PauseReading, PeerLinked, PeerLost, Received,
+    Replied, RetainedQuery, RetainedTold, SessionLinked, SessionLost, ShardLinked, ShardLost, SocketLost, Stopping, TickEnded,
+    ToPeer, ToSession, ToShard, Wake, Write,
+)  # fmt: skip
+from mqtt.packets import Item
+from sessions import frames as session_frames
+from shards.frames import Frame, Live, Reply, Result, RetainedMessages, RetainedPage, Superseded
+from shards.slots import SlotTable
+
+log = structlog.get_logger(__name__)
+
+HEARTBEAT_SECONDS = 0.5
+LISTEN_WITHIN_SECONDS = 3.0
+STOP_WITHIN_SECONDS = 8.0
+
+
+class GatewayServer:
+    """Terminates MQTT.  If it dies its clients reconnect; nothing acknowledged is lost with it."""
+
+    def __init__(self, topology: Topology, index: int) -> None:
+        self._topology = topology
+        self._index = index
+        self._started: Announcement | None = None
+        self._sockets = count(1)
+        self._connections: dict[int, ClientConnection] = {}
+        self._listeners: list[asyncio.Server] = []
+        self._tasks: list[asyncio.TimerHandle] = []
+
+    async def start(self) -> Announcement:
+        if self._started is not None:
+            return self._started
+        topology = self._topology
+        config = from_json(topology.config_json)
+        self.connect_bytes_max = int(config.gateway.connect_limit)
+        self.packet_bytes_max = int(config.gateway.packet_bytes_max)
+        self.write_buffer_max = int(config.gateway.write_buffer_max)
+        name = f"{member_name('gateway', self._index)}:{secrets.token_hex(8)}"
+        secret = topology.secret
+        slots = SlotTable.initial(topology.n_shards)
+        rng = random.Random(secrets.randbits(64))
+        self._core = GatewayCore(name, slots, topology.n_shards, topology.n_sessions, gateway_options(config), rng)
+        self._pump = Pump(self._tick)
+        self._shards = [ShardClient(i, topology.shard_endpoint(i), self, secret, "gateway", name) for i in range(topology.n_shards)]
+        self._sessions = [
+            _SessionLink(self, i, topology.session_endpoint(i), secret, name) for i in range(topology.n_sessions)
+        ]
+        self._peers = _PeerLinks(self)
+        self._peer_server = LinkServer(topology.gateway_endpoint(self._index), self._peers, secret, "gateway", name)
+        self._peer_clients = [LinkClient(topology.gateway_endpoint(i), self._peers, secret, "gateway", name) for i in range(self._index)]
+        await self._peer_server.start()
+        for client in (*self._shards, *self._sessions, *self._peer_clients):
+            client.start()
+        self._heart = Heartbeat(topology.heartbeat_path(self._index))
+        self._beat()
+        await self._wait_for_tables()
+        listeners = await self._listen(config.listeners.tcp)
+        settle_gc()
+        self._started = Announcement("gateway", member_name("gateway", self._index), os.getpid(), tuple(listeners))
+        announce(topology, self._started)
+        log.info("gateway.started", name=name, listeners=[f"{info.host}:{info.port}" for info in listeners])
+        return self._started
+
+    async def stop(self) -> None:
+        """DISCONNECT to every client once its acknowledgements are out, then everything is closed."""
+        if self._started is None:
+            return
+        self._started = None
+        for server in self._listeners:
+            server.close()
+        self._feed(Stopping())
+        deadline = time.monotonic() + STOP_WITHIN_SECONDS
+        while time.monotonic() < deadline and (self._connections or any(client.backlog for client in self._shards)):
+            await asyncio.sleep(0.05)
+        for connection in list(self._connections.values()):
+            connection.close()
+        for timer in self._tasks:
+            timer.cancel()
+        self._pump.stop()
+        for client in (*self._peer_clients, *self._sessions, *self._shards):
+            await client.stop()
+        await self._peer_server.stop()
+        self._heart.close()
+
+    async def health(self) -> Health:
+        away = [client.shard for client in self._shards if not client.linked] if self._started else []
+        return Health(self._started is not None, f"shards away: {away}" if away else "")
+
+    def counters(self) -> dict[str, int]:
+        return {**self._core.counters_now(), "connections": len(self._connections)}
+
+    # ------------------------------------------------------------------ listening
+
+    async def _wait_for_tables(self) -> None:
+        """Clients are accepted when every shard, session actor and other gateway that is there has been heard."""
+        deadline = time.monotonic() + LISTEN_WITHIN_SECONDS
+        while time.monotonic() < deadline:
+            linked = all(client.linked for client in self._shards) and all(client.linked for client in self._sessions)
+            if linked and self._core.ready():
+                return
+            await asyncio.sleep(0.02)
+
+    async def _listen(self, tcp: object) -> list[ListenerInfo]:
+        config = from_json(self._topology.config_json).listeners.tcp
+        if not config.enable:
+            return []
+        host, port = config.bind.host, config.bind.port
+        loop = asyncio.get_running_loop()
+        shared = await loop.create_server(lambda: self._connection("tcp"), host, port, reuse_port=True, backlog=config.backlog)
+        self._listeners.append(shared)
+        infos = [ListenerInfo(self._index, "tcp", host, shared.sockets[0].getsockname()[1], True)]
+        if self._topology.n_gateways > 1:
+            own = await self._listen_alone(host, config.backlog)
+            self._listeners.append(own)
+            infos.append(ListenerInfo(self._index, "tcp", host, own.sockets[0].getsockname()[1], False))
+        return infos
+
+    async def _listen_alone(self, host: str, backlog: int) -> asyncio.Server:
+        """This gateway's own port: the one it had before, so that a client finds the same gateway after a restart."""
+        loop = asyncio.get_running_loop()
+        for port in (self._former_port(), 0):
+            try:
+                return await loop.create_server(lambda: self._connection("tcp"), host, port, backlog=backlog)
+            except OSError:
+                if port == 0:
+                    raise
+        raise AssertionError("a free port was asked for and neither given nor refused")
+
+    def _former_port(self) -> int:
+        try:
+            text = (self._topology.run_dir / f"{member_name('gateway', self._index)}.json").read_text()
+            return next((int(row["port"]) for row in json.loads(text)["listeners"] if not row["shared"]), 0)
+        except (OSError, ValueError, KeyError):
+            return 0
+
+    def _connection(self, listener: str) -> ClientConnection:
+        return ClientConnection(self, next(self._sockets), listener)
+
+    def _beat(self) -> None:
+        self._heart.beat()
+        self._tasks = [asyncio.get_running_loop().call_later(HEARTBEAT_SECONDS, self._beat)]
+
+    # ------------------------------------------------------------------ ConnectionOwner
+
+    def opened(self, connection: ClientConnection) -> None:
+        self._connections[connection.socket] = connection
+        self._feed(Opened(connection.socket, connection.listener, connection.peer))
+
+    def received(self, connection: ClientConnection, items: list[Item]) -> None:
+        self._feed(Received(connection.socket, items))
+
+    def malformed(self, connection: ClientConnection, code: int, detail: str) -> None:
+        log.info("client.malformed", peer=connection.peer, code=code, cause=detail)
+        self._feed(Malformed(connection.socket, code, detail, connection.version or 0))
+
+    def lost(self, connection: ClientConnection, why: str) -> None:
+        self._connections.pop(connection.socket, None)
+        self._feed(SocketLost(connection.socket, why))
+
+    # ------------------------------------------------------------------ the core
+
+    def _feed(self, event: Event) -> None:
+        effects = self._core.handle(event)
+        if effects:
+            self._carry_out(effects)
+        self._pump.soon()
+
+    def _tick(self) -> None:
+        self._carry_out(self._core.handle(TickEnded(self._pump.now_ms(), int(time.time() * 1000))))
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        connections = self._connections
+        for effect in effects:
+            match effect:
+                case Write(socket, data):
+                    connection = connections.get(socket)
+                    if connection is not None:
+                        connection.write(data)
+                case ToShard(shard, id, entries):
+                    self._shards[shard].ask(id, entries)
+                case ToSession(session, frame):
+                    self._sessions[session].send(session_frames.encode(frame))
+                case ToPeer(link, peer_frame):
+                    self._peers.send(link, peer_frames.encode(peer_frame))
+                case Wake(after_ms):
+                    self._pump.within(after_ms)
+                case CloseSocket(socket, why):
+                    closing = connections.pop(socket, None)
+                    if closing is not None:
+                        log.debug("client.closed", peer=closing.peer, cause=why)
+                        closing.close()
+                case PauseReading(socket, paused):
+                    connection = connections.get(socket)
+                    if connection is not None:
+                        connection.read(not paused)
+                case RetainedQuery(shard, id, topic_filter, after, count_max):
+                    self._shards[shard].query(id, RetainedPage(topic_filter, after, count_max))
+
+    # ------------------------------------------------------------------ ShardListener
+
+    def shard_linked(self, shard: int) -> None:
+        self._feed(ShardLinked(shard))
+
+    def shard_lost(self, shard: int) -> None:
+        self._feed(ShardLost(shard))
+
+    def shard_replied(self, shard: int, id: int, replies: list[Reply]) -> None:
+        self._feed(Replied(shard, id, replies))
+
+    def shard_told(self, shard: int, frame: Frame) -> None:
+        match frame:
+            case Superseded() | Live():
+                self._feed(FromShard(shard, frame))
+            case Result(id, RetainedMessages(values, next_after)):
+                self._feed(RetainedTold(shard, id, values, next_after))
+            case Result(id, None):
+                self._feed(RetainedTold(shard, id, None, b""))
+            case _:
+                log.error("gateway.unexpected_frame", shard=shard, frame=type(frame).__name__)
+
+    def feed(self, event: Event) -> None:
+        """For the links below."""
+        self._feed(event)
+
+
+class _SessionLink:
+    """The link to one session actor."""
+
+    def __init__(self, server: GatewayServer, session: int, path: str, secret: bytes, name: str) -> None:
+        self._server = server
+        self._session = session
+        self._client = LinkClient(path, self, secret, "gateway", name)
+        self.linked = False
+
+    def start(self) -> None:
+        self._client.start()
+
+    async def stop(self) -> None:
+        await self._client.stop()
+
+    def send(self, data: bytes) -> None:
+        self._client.send(data)
+
+    def link_up(self, link: Link) -> None:
+        self.linked = True
+        self._server.feed(SessionLinked(self._session))
+
+    def link_frame(self, link: Link, data: bytes) -> None:
+        try:
+            frame = session_frames.decode(data)
+        except ValueError as error:
+            link.close(str(error))
+            return
+        self._server.feed(FromSession(self._session, frame))
+
+    def link_down(self, link: Link) -> None:
+        self.linked = False
+        self._server.feed(SessionLost(self._session))
+
+
+class _PeerLinks:
+    """Links from and to the other gateways."""
+
+    def __init__(self, server: GatewayServer) -> None:
+        self._server = server
+        self._links: dict[int, Link] = {}
+
+    def send(self, link: int, data: bytes) -> None:
+        found = self._links.get(link)
+        if found is not None:
+            found.send(data)
+
+    def link_up(self, link: Link) -> None:
+        self._links[link.number] = link
+        self._server.feed(PeerLinked(link.number, link.peer_name))
+
+    def link_frame(self, link: Link, data: bytes) -> None:
+        try:
+            frame = peer_frames.decode(data)
+        except ValueError as error:
+            link.close(str(error))
+            return
+        self._server.feed(FromPeer(link.number, frame))
+
+    def link_down(self, link: Link) -> None:
+        del self._links[link.number]
+        self._server.feed(PeerLost(link.number))

@@ -1,0 +1,59 @@
+"""Turns of a loop: events go into a core as they come, one TickEnded after each turn, timers when the core wants to be woken.
+
+Holds: at most one tick is scheduled; the earliest wake-up asked for is never missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+
+
+class Pump:
+    def __init__(self, tick: Callable[[], None]) -> None:
+        self._tick = tick
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._loop = asyncio.get_running_loop()
+
+    def soon(self) -> None:
+        """A tick at the end of this turn of the loop."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def within(self, after_ms: int) -> None:
+        """A tick not later than this."""
+        due = self._loop.time() + after_ms / 1000
+        if self._timer is not None:
+            if self._due <= due:
+                return
+            self._timer.cancel()
+        self._due = due
+        self._timer = self._loop.call_at(due, self._wake)
+
+    def stop(self) -> None:
+        self._scheduled = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.soon()
+
+    def _run(self) -> None:
+        self._scheduled = False
+        self._tick()
+
+
+def settle_gc() -> None:
+    """What start-up made stays for good; full collections of it would only stop the loop."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)

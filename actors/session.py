@@ -1,0 +1,145 @@
+"""The session actor: carries out what the session core decides, over links to every shard and from every gateway.
+
+Durable sessions live in the rows of their home shards; this process is a cache of them and can be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+
+import structlog
+
+from actors.links import Link, LinkServer
+from actors.pump import Pump
+from actors.shard_client import ShardClient
+from actors.topology import Announcement, Health, Topology, announce, member_name
+from config.load import from_json
+from sessions.core import SessionCore, SessionOptions
+from sessions.events import (
+    AskShard, Effect, Event, FeedReceived, FromGateway, GatewayLinked, GatewayLost, QueryShard, Replied, ShardLinked, ShardLost,
+    TickEnded, ToFeed, ToGateway, ToldBy, Wake, WorkReceived,
+)  # fmt: skip
+from sessions.frames import decode, encode
+from shards.frames import Feed, Frame, Reply, Result, Work
+from shards.slots import SlotTable
+
+log = structlog.get_logger(__name__)
+
+
+class SessionServer:
+    """Serves the durable sessions of some shards.
+
+    If a call returns, its change survives any crash of other processes; this one keeps nothing that it alone knows.
+    """
+
+    def __init__(self, topology: Topology, index: int) -> None:
+        self._topology = topology
+        self._index = index
+        self._started: Announcement | None = None
+        self._links: dict[int, Link] = {}
+
+    async def start(self) -> Announcement:
+        if self._started is not None:
+            return self._started
+        topology = self._topology
+        config = from_json(topology.config_json)
+        name = f"{member_name('session', self._index)}:{secrets.token_hex(8)}"
+        served = frozenset(shard for shard in range(topology.n_shards) if topology.session_of_shard(shard) == self._index)
+        self._core = SessionCore(topology.n_shards, served, SlotTable.initial(topology.n_shards), SessionOptions.of(config))
+        self._pump = Pump(self._tick)
+        self._shards = [
+            ShardClient(shard, topology.shard_endpoint(shard), self, topology.secret, "session", name) for shard in range(topology.n_shards)
+        ]
+        self._server = LinkServer(topology.session_endpoint(self._index), self, topology.secret, "session", name)
+        await self._server.start()
+        for client in self._shards:
+            client.start()
+        self._started = Announcement("session", member_name("session", self._index), os.getpid())
+        announce(topology, self._started)
+        log.info("session.started", name=name, shards=sorted(served))
+        return self._started
+
+    async def stop(self) -> None:
+        if self._started is None:
+            return
+        self._started = None
+        await self._server.stop()
+        # Gateways are gone: the core has detached its sessions; what it still commits gets a moment.
+        for _ in range(50):
+            if not any(client.backlog for client in self._shards):
+                break
+            await asyncio.sleep(0.05)
+        self._pump.stop()
+        for client in self._shards:
+            await client.stop()
+
+    async def health(self) -> Health:
+        away = [client.shard for client in self._shards if not client.linked] if self._started else []
+        return Health(self._started is not None and not away, f"shards away: {away}" if away else "")
+
+    # ------------------------------------------------------------------ the core
+
+    def _feed(self, event: Event) -> None:
+        self._carry_out(self._core.handle(event))
+        self._pump.soon()
+
+    def _tick(self) -> None:
+        self._carry_out(self._core.handle(TickEnded(self._pump.now_ms())))
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case ToGateway(link, frame):
+                    peer = self._links.get(link)
+                    if peer is not None:
+                        peer.send(encode(frame))
+                case AskShard(shard, id, entries):
+                    self._shards[shard].ask(id, entries)
+                case QueryShard(shard, id, ask):
+                    self._shards[shard].query(id, ask)
+                case ToFeed(shard, frame):
+                    self._shards[shard].feed(frame)
+                case Wake(after_ms):
+                    self._pump.within(after_ms)
+
+    # ------------------------------------------------------------------ LinkOwner: gateways
+
+    def link_up(self, link: Link) -> None:
+        self._links[link.number] = link
+        self._feed(GatewayLinked(link.number, link.peer_name))
+
+    def link_frame(self, link: Link, data: bytes) -> None:
+        try:
+            frame = decode(data)
+        except ValueError as error:
+            link.close(str(error))
+            return
+        self._feed(FromGateway(link.number, frame))
+
+    def link_down(self, link: Link) -> None:
+        del self._links[link.number]
+        self._feed(GatewayLost(link.number))
+
+    # ------------------------------------------------------------------ ShardListener
+
+    def shard_linked(self, shard: int) -> None:
+        self._feed(ShardLinked(shard))
+
+    def shard_lost(self, shard: int) -> None:
+        self._feed(ShardLost(shard))
+
+    def shard_replied(self, shard: int, id: int, replies: list[Reply]) -> None:
+        self._feed(Replied(shard, id, replies))
+
+    def shard_told(self, shard: int, frame: Frame) -> None:
+        match frame:
+            case Result(id, told):
+                self._feed(ToldBy(shard, id, told))
+            case Feed():
+                self._feed(FeedReceived(shard, frame))
+            case Work():
+                self._feed(WorkReceived(shard, frame))
+            case _:
+                log.error("session.unexpected_frame", shard=shard, frame=type(frame).__name__)
