@@ -134,11 +134,6 @@ class History:
             if sent.acknowledged_ns is not None and sent.seen_ns >= log.since_ns and sent.topic in fits
         }
 
-    def outstanding(self, session: str) -> int:
-        """How many due messages have not arrived yet; for drivers that wait for them."""
-        arrived = {parse_payload(delivery.payload) for delivery in self.sessions[session].deliveries}
-        return len(self.due(session) - arrived)
-
     def repeats(self, session: str) -> int:
         """Arrivals beyond the first of each message."""
         deliveries = self.sessions[session].deliveries
