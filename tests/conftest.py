@@ -8,11 +8,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import defaultdict
 from typing import NoReturn
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.needs import NEEDS, SYSTEM_CURE, required
 
@@ -23,6 +25,13 @@ STARTS_BROKERS = ("broker", "cluster")
 # A broker start is allowed 60 s by itself; the tests that use one need room for it.
 BROKER_TEST_TIMEOUT_S = 240
 SLOW_SECONDS = 0.25
+
+# Time says nothing about our code on a machine that others use too. CI draws the same examples every time, so that red is
+# always about the change; elsewhere each run draws new ones.
+settings.register_profile(
+    "house", deadline=None, derandomize="CI" in os.environ, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("house")
 
 _skipped = pytest.StashKey[dict[str, int]]()
 _other_skips = pytest.StashKey[list[str]]()
@@ -90,19 +99,23 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
-    if required() and session.config.stash[_other_skips] and exitstatus == pytest.ExitCode.OK:
+    skips = session.config.stash[_other_skips]
+    if required() and skips and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     write = terminalreporter.write_line
-    if slow := sorted(config.stash[_unmarked_slow], reverse=True):
+    slow = config.stash[_unmarked_slow]
+    if slow:
+        slow.sort(reverse=True)
         write(f"{len(slow)} tests took over {SLOW_SECONDS} s without @pytest.mark.slow (a busy machine may be the reason):")
         for seconds, name in slow[:20]:
             write(f"  {seconds:6.2f} s  {name}")
-    if required() and config.stash[_other_skips]:
+    other_skips = config.stash[_other_skips]
+    if required() and other_skips:
         write("HOLDFAST_REQUIRE is set, so these skips are failures:", red=True)
-        for line in config.stash[_other_skips]:
+        for line in other_skips:
             write(f"  {line}", red=True)
     if skipped := config.stash[_skipped]:
         counts = ", ".join(f"{name} {count}" for name, count in sorted(skipped.items()))

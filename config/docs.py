@@ -1,0 +1,77 @@
+"""Writes docs/configuration.md from `config.schema`; `make docs` runs it and a test holds the page current."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from config.dump import literal
+from config.settings import Setting, all_settings, plain, section_names
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+
+INTRODUCTION = """\
+# Configuration
+
+<!-- Made by `make docs` from config/schema.py; do not edit. -->
+
+Everything has a default: an empty configuration runs. A value comes from, later ones winning:
+
+1. the default below;
+2. the TOML file named by `holdfast up --config FILE`;
+3. the environment: `HOLDFAST__SECTION__KEY`, such as `HOLDFAST__MQTT__MAX_INFLIGHT=64`;
+4. the command line: `--set section.key=value`, such as `--set mqtt.max_inflight=64`; `--data-dir` and `--port` are short for
+   `data_dir` and the port of `listeners.tcp.bind`.
+
+```toml
+data_dir = "/var/lib/holdfast"
+
+[listeners.tcp]
+bind = "127.0.0.1:1883"
+
+[durable_sessions]
+message_retention_period = "3d"
+```
+
+`holdfast config check --config FILE` says what is wrong with a file, one sentence for each mistake: the key, the value found,
+where, and what is allowed. `holdfast config show` prints what would be used and where each value comes from;
+`holdfast config schema` prints a JSON Schema for editors.
+
+**Durations** are written `"100ms"`, `"10s"`, `"15m"`, `"12h"`, `"7d"`; a number alone counts seconds. **Sizes** are written
+`"100KB"` (a thousand) or `"64MiB"` (1024 × 1024); a number alone counts bytes. `"infinity"` is a value where the range says so.
+
+Changes take effect at the next start. Settings marked *fixed* are recorded in the store at its first start and cannot be changed
+for it afterwards.
+"""
+
+
+def _row(setting: Setting) -> str:
+    name = setting.key.rpartition(".")[2]
+    default = literal(plain(setting.default))
+    unit = f" ({setting.unit})" if setting.unit else ""
+    fixed = "*Fixed.* " if setting.fixed else ""
+    cells = (f"`{name}`", f"`{default}`", setting.allowed + unit, fixed + setting.why)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def page() -> str:
+    """The text of docs/configuration.md."""
+    lines = [INTRODUCTION]
+    by_section: dict[str, list[Setting]] = {}
+    for setting in all_settings().values():
+        by_section.setdefault(setting.key.rpartition(".")[0], []).append(setting)
+    purposes = {"": "What stands above all sections in the file.", **section_names()}
+    for section, settings in by_section.items():
+        title = f"## `[{section}]`" if section else "## Top of the file"
+        lines += [title, "", purposes[section], "", "| Key | Default | Takes | What it means, and why |", "|---|---|---|---|"]
+        lines += [_row(setting) for setting in settings]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote docs/{PAGE.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""Makes a `Config` from defaults, one TOML file, the environment and the command line, later ones winning.
+
+The only module that reads the environment. Leaves what is allowed to `config.schema`.
+
+Every problem is one sentence that names the key, the value found, where it was found, and what is allowed; all problems
+of all sources are reported together.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from config.dump import literal
+from config.fields import CONFLICT
+from config.schema import Config
+from config.settings import Setting, all_settings, plain, section_names, value_at
+from config.values import Bind
+
+PREFIX = "HOLDFAST__"
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; each problem is one sentence."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value that somebody gave, and where."""
+
+    key: str
+    value: object
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The configuration, and for every key that is not left at its default where its value comes from."""
+
+    config: Config
+    sources: Mapping[str, str]
+
+
+def load(
+    file: Path | None = None,
+    *,
+    sets: Sequence[str] = (),
+    data_dir: str | None = None,
+    port: int | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """The configuration of this node. `data_dir` and `port` are the options --data-dir and --port of the command line."""
+    return load_with_sources(file, sets=sets, data_dir=data_dir, port=port, environ=environ).config
+
+
+def load_with_sources(
+    file: Path | None = None,
+    *,
+    sets: Sequence[str] = (),
+    data_dir: str | None = None,
+    port: int | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Loaded:
+    """As `load`, with the origin of each value."""
+    problems: list[str] = []
+    given: dict[str, Given] = {}
+    sources = [
+        *(_from_file(file, problems) if file is not None else ()),
+        *_from_environment(os.environ if environ is None else environ),
+        *_from_sets(sets, problems),
+    ]
+    if data_dir is not None:
+        sources.append(Given("data_dir", data_dir, "--data-dir"))
+    for one in sources:
+        if one.key in all_settings():
+            given[one.key] = one
+        else:
+            problems.append(_unknown(one))
+    config = _validated(given, problems)
+    if problems:
+        raise ConfigError(problems)
+    assert config is not None
+    if port is not None:
+        # The port alone is set from the command line; the address stays that of the file.
+        moved = Given("listeners.tcp.bind", _with_port(config.listeners.tcp.bind, port), "--port")
+        if not 0 <= port <= 65535:
+            raise ConfigError([f"--port {port} is not allowed: it takes a whole number from 0 to 65535."])
+        given[moved.key] = moved
+        config = _validated(given, problems)
+        assert config is not None
+    changed = {key: one.source for key, one in given.items() if value_at(config, key) != all_settings()[key].default}
+    return Loaded(config, changed)
+
+
+def from_json(text: str) -> Config:
+    """What `config.dump.dump_json` wrote: how a configuration travels to other processes."""
+    return Config.model_validate_json(text)
+
+
+def _with_port(bind: Bind, port: int) -> str:
+    return f"{bind.rpartition(':')[0]}:{port}"
+
+
+def _from_file(file: Path, problems: list[str]) -> Iterator[Given]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        problems.append(f"{file} cannot be read: {error.strerror}.")
+        return
+    except UnicodeDecodeError as error:
+        problems.append(f"{file} is not UTF-8 at byte {error.start}: a configuration file is TOML.")
+        return
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        problems.append(f"{file} is not TOML: {str(error)[:1].lower()}{str(error)[1:]}.")
+        return
+    yield from _leaves(tables, "", str(file))
+
+
+def _leaves(table: Mapping[str, object], prefix: str, source: str) -> Iterator[Given]:
+    for name, value in table.items():
+        key = prefix + name
+        # A table where a setting is expected stays whole, and is refused as a value.
+        if isinstance(value, dict) and key not in all_settings():
+            if not value and key not in section_names():
+                yield Given(key, value, source)
+            yield from _leaves(value, key + ".", source)
+        else:
+            yield Given(key, value, source)
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
+    for name in sorted(environ):
+        if name.startswith(PREFIX):
+            key = name[len(PREFIX) :].lower().replace("__", ".")
+            yield Given(key, _typed(key, environ[name]), f"the environment variable {name}")
+
+
+def _from_sets(sets: Sequence[str], problems: list[str]) -> Iterator[Given]:
+    for text in sets:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            problems.append(f"--set {text} is not allowed: it takes section.key=value, such as --set mqtt.max_inflight=64.")
+            continue
+        yield Given(key.strip(), _typed(key.strip(), value.strip()), "--set")
+
+
+def _typed(key: str, text: str) -> object:
+    """Text from outside a file as the file would have it: 5 is a number, true a truth value, 7d a text."""
+    setting = all_settings().get(key)
+    if setting is not None and setting.kind in ("text", "bind"):
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _validated(given: Mapping[str, Given], problems: list[str]) -> Config | None:
+    tree: dict[str, object] = {}
+    for one in given.values():
+        *parents, name = one.key.split(".")
+        table: dict[str, object] = tree
+        for parent in parents:
+            below = table.setdefault(parent, {})
+            assert isinstance(below, dict)
+            table = below
+        table[name] = one.value
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        seen: set[str] = set()
+        for detail in error.errors(include_url=False):
+            place = [str(part) for part in detail["loc"]]
+            allowed = None
+            if detail["type"] == CONFLICT:
+                place.append(str(detail["ctx"]["key"]))
+                allowed = str(detail["ctx"]["allowed"])
+            setting = _setting_at(place)
+            # One value that fits none of several forms is reported once for each form; one sentence is enough.
+            if setting.key not in seen:
+                seen.add(setting.key)
+                problems.append(_refused(setting, given.get(setting.key), allowed))
+        return None
+
+
+def _setting_at(place: Sequence[str]) -> Setting:
+    """The setting at or above a place in the tree; below it are items of a list or the forms of a union."""
+    for length in range(len(place), 0, -1):
+        found = all_settings().get(".".join(place[:length]))
+        if found is not None:
+            return found
+    raise AssertionError(f"no setting at {list(place)}")
+
+
+def _refused(setting: Setting, given: Given | None, allowed: str | None) -> str:
+    value = given.value if given is not None else plain(setting.default)
+    source = given.source if given is not None else "the default"
+    return f"{setting.key} = {literal(value)} (from {source}) is not allowed: it takes {allowed or setting.allowed}."
+
+
+def _unknown(given: Given) -> str:
+    found = f"{given.key} = {literal(given.value)} (from {given.source})"
+    settings, sections = all_settings(), section_names()
+    if given.key in sections:
+        inside = [key.removeprefix(given.key + ".") for key in settings if key.startswith(given.key + ".")]
+        return f"{found} is not allowed: {given.key} is a section with the settings {', '.join(inside)}."
+    above = given.key.rpartition(".")[0]
+    while above and above not in settings and above not in sections:
+        above = above.rpartition(".")[0]
+    if above in settings:
+        return f"{found} is not a setting: nothing is below {above}, which takes {settings[above].allowed}."
+    likely = _likely(given.key)
+    if likely is not None:
+        return f"{found} is not a setting: did you mean {likely}?"
+    siblings = [key.removeprefix(above + ".").split(".")[0] for key in settings if key.startswith(above + "." if above else "")]
+    return f"{found} is not a setting: {above or 'the file'} has {', '.join(dict.fromkeys(siblings))}."
+
+
+def _likely(key: str) -> str | None:
+    """The setting that was probably meant: nearly the same key, or the same last word somewhere else."""
+    close = difflib.get_close_matches(key, all_settings(), n=1, cutoff=0.8)
+    if close:
+        return close[0]
+    same_name = [known for known in all_settings() if known.rpartition(".")[2] == key.rpartition(".")[2]]
+    return same_name[0] if len(same_name) == 1 else None

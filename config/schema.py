@@ -1,0 +1,427 @@
+"""Every setting of Holdfast: its name, default, range, unit, and why.
+
+Only declares. Where a value comes from is `config.load`; the page for people, docs/configuration.md, is made by `config.docs`.
+A setting is here only when the broker honours it; a range leaves out what is not built yet.
+
+Keys are those of EMQX where it has the same setting. Where our default differs, the text says why.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from config.fields import Flag, Section, Whole, conflict, setting
+from config.values import INFINITY, Bind, Count, Duration, Size
+
+SESSION_EXPIRY_NEVER_MS = 0xFFFF_FFFF * 1000
+"""What a client asks for with 0xFFFFFFFF: its session never expires by itself."""
+
+THRESHOLDS_ALLOWED = "a list of 1 to 16 whole numbers from 1 to 1000000, such as [100, 10]"
+
+
+class Node(Section):
+    name: str = setting(
+        "holdfast@localhost",
+        "What this node is called in logs and in `holdfast status`. Never part of anything stored, so it may change.",
+        pattern=r"^[A-Za-z0-9_.@-]{1,128}$",
+        allowed="1 to 128 letters, digits and _ . @ -",
+    )
+
+
+class TcpListener(Section):
+    enable: Flag = setting(True, "Listen for MQTT over plain TCP.")
+    bind: Bind = setting(
+        Bind("127.0.0.1:1883"),
+        "Where all gateways listen together. Only this machine by default: there is no authentication yet, so opening the broker "
+        "to a network is a decision to take, not a default to overlook. Port 0 takes a free port; `holdfast status` says which.",
+    )
+    backlog: Whole = setting(
+        1024,
+        "Connections that the kernel holds until a gateway takes them. A thousand clients that reconnect at once fit.",
+        unit="connections",
+        ge=1,
+        le=65535,
+    )
+    connections_max: Whole = setting(
+        100_000,
+        "Connections of one gateway; further ones are closed at once. The limit of open files may be lower and is raised as far "
+        "as the system allows.",
+        unit="connections per gateway",
+        ge=1,
+        le=10_000_000,
+    )
+
+
+class Listeners(Section):
+    tcp: TcpListener = setting(TcpListener(), "MQTT over plain TCP.")
+
+
+class Gateway(Section):
+    count: Whole = setting(
+        1,
+        "Gateway processes. All share the listener's port, and each also listens on a port of its own. One uses about one core; "
+        "two cores are best served by one gateway, since a shard and a session actor want to run too.",
+        unit="processes",
+        ge=1,
+        le=64,
+    )
+    watchdog: Flag = setting(
+        True,
+        "Kill a gateway whose loop has not turned for `watchdog_after`; it is started again at once. A stuck gateway holds its "
+        "clients without serving them, which is worse for them than a reconnect.",
+    )
+    watchdog_after: Duration = setting(
+        Duration.parse("3s"),
+        "How long a loop may stand still. Shorter than any usual keep-alive, longer than any pause a busy machine causes.",
+        ge=500,
+        le=60_000,
+    )
+    connect_timeout: Duration = setting(
+        Duration.parse("5s"),
+        "From accepting a connection to its complete CONNECT packet; the connection is closed after that. Bounds what silent "
+        "connections can hold.",
+        ge=100,
+        le=600_000,
+    )
+    packet_bytes_max: Size = setting(
+        Size.parse("1MiB"),
+        "Largest MQTT packet. Announced as Maximum Packet Size and enforced from the length in the header, before the body is "
+        "buffered; a larger one ends the connection with 0x95.",
+        ge=1024,
+        le=256 * 2**20,
+    )
+    connect_bytes_max: Size = setting(
+        Size.parse("100KB"),
+        "Largest CONNECT packet. Lower than `packet_bytes_max`, which counts too, because whoever sends it is not known yet.",
+        ge=512,
+        le=256 * 2**20,
+    )
+    write_buffer_max: Size = setting(
+        Size.parse("1MiB"),
+        "Bytes that may wait on one connection for its client to read. Above it the gateway takes no more messages for this "
+        "client, and reads nothing more from it, until half of them are gone.",
+        ge=16 * 2**10,
+        le=256 * 2**20,
+    )
+    topic_levels_max: Whole = setting(
+        128,
+        "Levels of a topic name or filter; more are refused. Learned topic structure keeps a node for each level it has seen.",
+        unit="levels",
+        ge=1,
+        le=1024,
+    )
+    link_frames_max: Whole = setting(
+        64,
+        "Frames on one link between processes that may wait for their answer. A frame is all that one turn of a loop produced, "
+        "so this bounds latency behind a slow receiver, not throughput.",
+        unit="frames",
+        ge=1,
+        le=65535,
+    )
+    link_bytes_max: Size = setting(
+        Size.parse("16MiB"),
+        "Bytes on one link that may wait for their answer. At this point the sender stops reading from its clients.",
+        ge=2**20,
+        le=2**30,
+    )
+
+    @property
+    def connect_limit(self) -> Size:
+        """Bytes of a CONNECT that are taken: both limits count."""
+        return min(self.connect_bytes_max, self.packet_bytes_max)
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.link_bytes_max < 2 * self.packet_bytes_max:
+            least = Size(2 * self.packet_bytes_max)
+            raise conflict("link_bytes_max", f"at least {least}, twice gateway.packet_bytes_max")
+        return self
+
+
+class Mqtt(Section):
+    session_expiry_interval: Duration = setting(
+        Duration.parse("7d"),
+        "How long the session of an MQTT 3.1.1 client with clean session off outlives its connection; that version cannot say it "
+        "itself. Never longer than `session_expiry_max`. EMQX: 2 h. Ours is the retention period: a session is worth keeping as "
+        "long as the messages for it are.",
+        ge=0,
+        le=SESSION_EXPIRY_NEVER_MS,
+    )
+    session_expiry_max: Duration = setting(
+        Duration(INFINITY),
+        "Longest Session Expiry Interval that an MQTT 5 client gets; if it asks for more, CONNACK tells it this instead. Unlimited "
+        "by default: an offline session costs some rows, not memory.",
+        ge=0,
+    )
+    max_inflight: Whole = setting(
+        1024,
+        "Messages of QoS 1 and 2 that may be under way to a client, or from it (this is the Receive Maximum we announce). A client "
+        "may set its own lower. EMQX: 32; a window that small caps a client at 32 messages per round trip of an fsync.",
+        unit="messages",
+        ge=1,
+        le=65535,
+    )
+    max_awaiting_rel: Count = setting(
+        Count(65535),
+        "QoS 2 messages of one client that wait for its PUBREL; the next one is refused with 0x93. EMQX: 100. All packet "
+        "identifiers by default: an MQTT 3.1.1 client cannot be told of a lower limit, and refusing means disconnecting it.",
+        unit="messages",
+        ge=1,
+    )
+    await_rel_timeout: Duration = setting(
+        Duration(INFINITY),
+        "After how long a QoS 2 identifier that got no PUBREL is forgotten. EMQX: 300 s. Never by default: forgetting it turns a "
+        "repeat of the publisher into a second message. It ends with the session in any case.",
+        ge=1000,
+    )
+    max_subscriptions: Count = setting(
+        Count(INFINITY),
+        "Subscriptions of one session; further ones get 0x97.",
+        unit="subscriptions",
+        ge=1,
+    )
+    max_mqueue_len: Count = setting(
+        Count(1000),
+        "Messages that wait in memory for one session that is not durable. When it is full the oldest of QoS 0 goes first, then "
+        "the oldest. Durable sessions have no such queue: their messages are in the store.",
+        unit="messages",
+        ge=1,
+    )
+    max_mqueue_bytes: Size = setting(
+        Size.parse("8MiB"),
+        "Bytes of that queue. EMQX has no such limit, and a thousand messages may be a gigabyte.",
+        ge=2**10,
+    )
+    upgrade_qos: Flag = setting(
+        False,
+        "Deliver at the QoS of the subscription even when the message came with a lower one. The standard says the lower of "
+        "both, so only clients made for it should be served this way.",
+    )
+    keepalive_max: Duration = setting(
+        Duration(INFINITY),
+        "Longest keep-alive. An MQTT 5 client that asks for more, or for none, is told this value (Server Keep Alive); 3.1.1 has no "
+        "way to be told and keeps its own.",
+        ge=1000,
+    )
+    retain_available: Flag = setting(
+        True, "Keep retained messages. Without, CONNACK says so and a publish with the retain flag is refused with 0x9A."
+    )
+    topic_alias_max: Whole = setting(
+        100,
+        "Topic aliases that a client may define on its connection. Each holds a topic name in memory; 0 allows none. EMQX: 65535.",
+        unit="aliases",
+        ge=0,
+        le=65535,
+    )
+    shared_subscription: Flag = setting(
+        False,
+        "Shared subscriptions. They are not built yet: CONNACK says so and a filter that begins with $share/ gets 0x9E.",
+        allowed="false",
+    )
+
+    @property
+    def session_expiry_3_1_1(self) -> Duration:
+        """Expiry of an MQTT 3.1.1 session with clean session off."""
+        return min(self.session_expiry_interval, self.session_expiry_max)
+
+    @model_validator(mode="after")
+    def _built(self) -> Self:
+        if self.shared_subscription:
+            raise conflict("shared_subscription", "false")
+        return self
+
+
+class DurableSessions(Section):
+    enable: Flag = setting(
+        True,
+        "Every session with an expiry above 0 is durable. EMQX: off. A broker that acknowledges a message and then forgets it "
+        "surprises people; whoever wants that can switch it off, and every session then lives in memory and ends with its gateway.",
+    )
+    batch_size: Whole = setting(100, "Messages that one poll of one stream returns at most.", unit="messages", ge=1, le=10_000)
+    idle_poll_interval: Duration = setting(
+        Duration.parse("10s"),
+        "How long a poll waits at the head of a stream before it answers that nothing came. New messages answer it at once, so "
+        "this only bounds how long a lost notification could go unnoticed.",
+        ge=100,
+        le=600_000,
+    )
+    heartbeat_interval: Duration = setting(
+        Duration.parse("5s"),
+        "How often progress that may be lost without harm (QoS 1 acknowledgements, the time a session was last alive) is stored. "
+        "After a crash, QoS 1 messages acknowledged since then come again, marked DUP.",
+        ge=100,
+        le=600_000,
+    )
+    renew_streams_interval: Duration = setting(
+        Duration.parse("1s"),
+        "How often a session asks for streams it does not know yet. New streams are announced, so this is a second chance.",
+        ge=100,
+        le=60_000,
+    )
+    session_gc_interval: Duration = setting(
+        Duration.parse("10m"),
+        "How often leftovers of ended sessions (routes of a removal that was interrupted, rows without a session) are looked for.",
+        ge=1000,
+        le=86_400_000,
+    )
+    message_retention_period: Duration = setting(
+        Duration.parse("7d"),
+        "How long a message is kept, read or not; acknowledging frees nothing. EMQX: 1 d. A week survives a long weekend, and "
+        "a session lasts as long by default. Messages go by whole generations, so up to `generation_length` later.",
+        ge=1000,
+    )
+
+
+class LocalWriteBuffer(Section):
+    max_items: Whole = setting(
+        1000,
+        "Messages in one record, the unit of commit. Records are as small as the load allows: the next begins when the sync of "
+        "the last has ended.",
+        unit="messages",
+        ge=1,
+        le=100_000,
+    )
+    flush_interval: Duration = setting(
+        Duration.parse("100ms"),
+        "Longest time a record waits for a sync that hangs before new publishes are held back. Never an added delay.",
+        ge=1,
+        le=60_000,
+    )
+
+
+class Layout(Section):
+    type: Literal["skipstream", "wildcard_optimized_v2"] = setting(
+        "skipstream",
+        "How messages lie in the store: in order of their position, with an index key for each varying level of the topic. The "
+        "second name is EMQX's word for the same. A change applies to generations made from then on.",
+    )
+    wildcard_thresholds: tuple[Whole, ...] = setting(
+        (100, 10),
+        "How many different words at a level of the topic tree make it a varying level: the first number for the first level, the "
+        "second for the second, the last for all below. Lower makes fewer, larger streams.",
+        unit="words",
+        allowed=THRESHOLDS_ALLOWED,
+    )
+    topic_index_bytes: Whole = setting(
+        8,
+        "Length of the key that stands for a learned topic structure. Eight bytes of a hash practically never collide, and a "
+        "collision costs a filter at reading, nothing else.",
+        unit="bytes",
+        ge=4,
+        le=16,
+        fixed=True,
+    )
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        thresholds = self.wildcard_thresholds
+        if not (1 <= len(thresholds) <= 16 and all(1 <= n <= 1_000_000 for n in thresholds)):
+            raise conflict("wildcard_thresholds", THRESHOLDS_ALLOWED)
+        return self
+
+
+class Messages(Section):
+    data_dir: str = setting(
+        "", "Where the messages lie, when not below `data_dir`. Needs a local file system that keeps its promise at fsync."
+    )
+    backend: Literal["builtin_local"] = setting("builtin_local", "One copy on this node. Replication is not built yet.")
+    n_shards: Literal["auto"] | Annotated[Whole, Field(ge=1, le=64)] = setting(
+        "auto",
+        "Parts of the store, each with its own log and its own process. One shard is about one core of storage. EMQX: 16. auto is "
+        "half the cores, at least 1 and at most 16: a process of its own for each shard is too dear for more.",
+        unit="shards",
+        allowed='"auto" or a whole number from 1 to 64',
+        fixed=True,
+    )
+    n_sites: Whole = setting(
+        1, "Sites that share the store. More than one needs replication, which is not built yet.", unit="sites", ge=1, le=1, fixed=True
+    )
+    replication_factor: Whole = setting(
+        1, "Copies of each message. EMQX: 3. More than one needs replication, which is not built yet.", unit="copies", ge=1, le=1
+    )
+    store_qos0: Flag = setting(
+        False,
+        "Store QoS 0 messages for durable sessions too. Off: whoever publishes at QoS 0 has said that a loss is fine, and live "
+        "sessions get them without the cost of a commit.",
+    )
+    generation_length: Duration = setting(
+        Duration.parse("1d"),
+        "How long one generation takes messages. Retention drops whole generations, so shorter is more exact and makes more "
+        "column families, each of which costs memory and time at start. Never longer than `message_retention_period`.",
+        ge=1000,
+        le=30 * 86_400_000,
+    )
+    tail_cache_bytes: Size = setting(
+        Size.parse("64MiB"),
+        "Memory of one shard for the newest messages. Sessions that keep up are served from it without touching the disk.",
+        ge=2**20,
+        le=64 * 2**30,
+    )
+    local_write_buffer: LocalWriteBuffer = setting(LocalWriteBuffer(), "How publishes become records.")
+    layout: Layout = setting(Layout(), "How messages are laid out.")
+
+
+class DurableStorage(Section):
+    messages: Messages = setting(Messages(), "The store of messages.")
+
+
+class RaySettings(Section):
+    address: str = setting(
+        "local",
+        'The Ray to run in: "local" starts one for this broker alone and ends it with it; "auto" joins the one that `ray start` '
+        "left on this machine; host:port joins that one. Of a Ray it joined the broker ends only its own actors.",
+        pattern=r"^(local|auto|[^\s:]+:\d{1,5})$",
+        allowed='"local", "auto" or "host:port"',
+    )
+    dashboard: Flag = setting(True, "Ray's own dashboard, on 127.0.0.1. It costs about 400 MB of memory; only for a Ray that we start.")
+    dashboard_port: Whole = setting(8265, "Port of Ray's dashboard; the next free one is taken when it is in use.", ge=1024, le=65535)
+    object_store_bytes: Size = setting(
+        Size.parse("100MiB"),
+        "Shared memory that Ray reserves for objects. Messages never go that way, so this is near the least that Ray takes.",
+        ge=75 * 2**20,
+        le=64 * 2**30,
+    )
+    namespace: str = setting(
+        "holdfast",
+        "Ray namespace of our actors. Two brokers that join one Ray need two.",
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+        allowed="1 to 64 letters, digits and _ . -",
+    )
+
+
+class Log(Section):
+    level: Literal["debug", "info", "warning", "error"] = setting(
+        "info", "Least level that is written. debug has a line for each packet and is for one client at a time."
+    )
+    format: Literal["console", "json"] = setting("console", "Lines for people, or one JSON object a line for a collector.")
+
+
+class Config(Section):
+    """All settings of one node."""
+
+    data_dir: str = setting(
+        "./data",
+        "Directory of everything stored; made when it is not there. One broker at a time. Relative to where the command runs.",
+        pattern=r"^[^\x00]{1,4096}$",
+        allowed="a path",
+    )
+    node: Node = setting(Node(), "This node.")
+    listeners: Listeners = setting(Listeners(), "Where clients connect.")
+    gateway: Gateway = setting(Gateway(), "Processes that own the connections of clients, and what one connection may use.")
+    mqtt: Mqtt = setting(Mqtt(), "What the protocol leaves to the broker.")
+    durable_sessions: DurableSessions = setting(DurableSessions(), "Sessions that outlive every process.")
+    durable_storage: DurableStorage = setting(DurableStorage(), "Where messages are kept for them.")
+    ray: RaySettings = setting(RaySettings(), "The engine that places and restarts our processes.")
+    log: Log = setting(Log(), "What the processes write about themselves.")
+
+    @property
+    def roll_after(self) -> Duration:
+        """Length of a generation: with a short retention a long generation would keep messages far beyond it."""
+        return min(self.durable_storage.messages.generation_length, self.durable_sessions.message_retention_period)
+
+    def shard_count(self, cores: int) -> int:
+        """Shards of a new store on a machine with so many cores."""
+        wanted = self.durable_storage.messages.n_shards
+        return min(16, max(1, cores // 2)) if wanted == "auto" else wanted
