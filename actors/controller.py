@@ -1,0 +1,110 @@
+"""The controller: makes every actor of this broker, has them started in order, and puts back what Ray has given up.
+
+Control side only. Restarting a process that died is Ray's work, starting the server in it is its host's (actors.host), and finding
+each other again is the links': with the controller dead all of that goes on, nothing is published through here.
+Does not watch Ray itself; that is the launcher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Protocol
+
+import structlog
+
+from actors.ports import Gone, Member, Unavailable
+from actors.topology import Announcement, Health, Role, Topology, announce, member_name
+
+ROUND_S = 2.0
+ANSWER_S = 5.0
+BEGIN_ORDERLY_S = 20.0
+"""How long the next kind waits for the one it builds on. Not a condition: links redial, and a broken shard must not keep the others down."""
+STOP_S: dict[Role, float] = {"gateway": 4.0, "session": 4.0, "shard": 10.0}
+
+
+class Deployment(Protocol):
+    """Makes actors. Asked for one that is there already, it gives that one."""
+
+    def create(self, role: Role, index: int) -> Member: ...
+
+
+class ControllerServer:
+    """Holds one reference per actor; its loop asks each for its health every two seconds."""
+
+    def __init__(self, topology: Topology, index: int, deployment: Deployment) -> None:
+        self._topology = topology
+        self._name = member_name("controller", index)
+        self._deployment = deployment
+        self._members: dict[tuple[Role, int], Member] = {}
+        self._watching: asyncio.Task[None] | None = None
+        self._announcement: Announcement | None = None
+        self._log = structlog.get_logger()
+
+    async def start(self) -> Announcement:
+        if self._announcement is not None:
+            return self._announcement
+        # Announced first: `status` shall show the controller while it starts the others.
+        announcement = Announcement("controller", self._name, os.getpid())
+        announce(self._topology, announcement)
+        # All processes are made at once, since a Ray worker takes most of a second of CPU to come up; only the starting is in order.
+        for member in self._topology.members():
+            self._members[member] = self._deployment.create(*member)
+        for role in ("shard", "session", "gateway"):
+            await asyncio.gather(*[self._begin(*member) for member in self._members if member[0] == role])
+        self._announcement = announcement
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+        return announcement
+
+    async def stop(self) -> None:
+        """Stop everyone, those first who would still give the others work."""
+        if self._watching is not None:
+            self._watching.cancel()
+        for role, within in STOP_S.items():
+            await asyncio.gather(*[self._stop(*member, within) for member in self._members if member[0] == role])
+
+    async def health(self) -> Health:
+        return Health(self._announcement is not None, f"{len(self._members)} actors")
+
+    async def _begin(self, role: Role, index: int) -> None:
+        deadline = asyncio.get_running_loop().time() + BEGIN_ORDERLY_S
+        while (left := deadline - asyncio.get_running_loop().time()) > 0:
+            try:
+                await self._members[role, index].begin(left)
+                return
+            except Gone as error:
+                self._log.warning("member.gone", member=member_name(role, index), reason=str(error))
+                self._members[role, index] = self._deployment.create(role, index)
+            except Unavailable as error:
+                self._log.warning("member.unavailable", member=member_name(role, index), reason=str(error))
+            await asyncio.sleep(0.1)
+        self._log.error("member.slow_to_start", member=member_name(role, index), waited_s=BEGIN_ORDERLY_S)
+
+    async def _stop(self, role: Role, index: int, within: float) -> None:
+        try:
+            await self._members[role, index].stop(within)
+        except (Unavailable, Gone) as error:
+            self._log.warning("member.not_stopped", member=member_name(role, index), reason=str(error))
+
+    async def _watch(self) -> None:
+        unwell: set[tuple[Role, int]] = set()
+        while True:
+            await asyncio.sleep(ROUND_S)
+            for role, index in self._members:
+                member = (role, index)
+                try:
+                    health = await self._members[member].health(ANSWER_S)
+                    if not health.ready:
+                        # An actor that was made anew, and so was not restarted by Ray, waits to be told.
+                        await self._members[member].begin(ANSWER_S)
+                    if member in unwell:
+                        unwell.discard(member)
+                        self._log.info("member.well", member=member_name(role, index))
+                except Unavailable as error:
+                    if member not in unwell:
+                        self._log.warning("member.unavailable", member=member_name(role, index), reason=str(error))
+                    unwell.add(member)
+                except Gone as error:
+                    self._log.error("member.gone", member=member_name(role, index), reason=str(error))
+                    unwell.add(member)
+                    self._members[member] = self._deployment.create(role, index)

@@ -1,0 +1,246 @@
+"""The data directory: who holds it, whose site it is, which run uses it.
+
+    lock        held by the launcher for as long as it lives; the kernel lets go of it with the process, whatever ended that
+    site.json   site id, incarnation, format version, number of shards: written once, durable before anything refers to it
+    secret      32 bytes as hex, for the links of this site; readable by its owner only
+    run.json    where the present run keeps its sockets, and who launched it: lets `status` and `down` find it, and the next `up` clear up
+    logs/       of every process
+    shards/     the stores; theirs
+
+Leaves to others: what is in the stores (shards), who is started (actors.launcher).
+Always holds: whoever has a DataDirectory has the lock. Errors meant for people are DirectoryError, one sentence each.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from actors.processes import DATA_MARK, ProcessId, alive, ancestors, end, identify, marked
+from actors.topology import write_whole
+
+FORMAT_VERSION = 1
+RUN_PREFIX = "holdfast-"
+SOCKET_ROOM = 80
+"""A unix socket path has 107 bytes; Ray's own sockets lie up to 75 below its directory. Longer temporary directories are not used."""
+
+
+class DirectoryError(Exception):
+    """The data directory cannot be used; the message is one sentence for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What site.json says."""
+
+    format: int
+    site: str
+    incarnation: int
+    n_shards: int
+    created: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What run.json says: valid for one boot, and alive as long as its launcher is."""
+
+    run_dir: Path
+    launcher: ProcessId
+    boot_id: str
+
+    def launched(self) -> bool:
+        return self.boot_id == boot_id() and alive(self.launcher)
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def read_run(data_dir: Path) -> Run | None:
+    """The run recorded in a data directory, alive or not. Needs no lock."""
+    try:
+        fields = json.loads((data_dir / "run.json").read_text(encoding="utf-8"))
+        return Run(Path(fields["run_dir"]), ProcessId(**fields["launcher"]), fields["boot_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def read_site(data_dir: Path) -> Site | None:
+    """The site of a data directory, or None when it has none yet."""
+    path = data_dir / "site.json"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DirectoryError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        fields = json.loads(text)
+        version = int(fields["format"])
+        if version > FORMAT_VERSION:
+            raise DirectoryError(
+                f"the data directory {data_dir} has format version {version}, "
+                f"and this Holdfast reads up to {FORMAT_VERSION}: use a newer Holdfast"
+            )
+        return Site(version, str(fields["site"]), int(fields["incarnation"]), int(fields["n_shards"]), str(fields["created"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise DirectoryError(f"{path} is damaged ({error!r}): restore it from a backup, the stores beside it are untouched") from error
+
+
+class DataDirectory:
+    """A data directory that is ours: locked, with a site, cleared of what an earlier run left."""
+
+    def __init__(self, path: Path, lock: int, site: Site, secret: bytes, *, new: bool) -> None:
+        self.path = path
+        self.site = site
+        self.secret = secret
+        self.new = new
+        self._lock = lock
+        self._run_lock: int | None = None
+        self.run_dir: Path | None = None
+
+    def begin_run(self) -> Path:
+        """Make the run directory, and record it before anything is started in it."""
+        launcher = identify(os.getpid())
+        assert launcher is not None
+        self.run_dir = Path(tempfile.mkdtemp(prefix=RUN_PREFIX, dir=_run_parent()))
+        # Cleaners of temporary directories leave a directory alone while somebody holds a lock on it.
+        self._run_lock = os.open(self.run_dir, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._run_lock, fcntl.LOCK_EX)
+        fields = {"run_dir": str(self.run_dir), "launcher": asdict(launcher), "boot_id": boot_id()}
+        write_whole(self.path / "run.json", json.dumps(fields))
+        return self.run_dir
+
+    def end_run(self) -> None:
+        """Forget the run. To be called when none of its processes is left."""
+        (self.path / "run.json").unlink(missing_ok=True)
+        if self.run_dir is not None:
+            shutil.rmtree(self.run_dir, ignore_errors=True)
+            self.run_dir = None
+        if self._run_lock is not None:
+            os.close(self._run_lock)
+            self._run_lock = None
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+
+def open_data_directory(path: Path, *, n_shards: int | None, n_shards_new: int) -> DataDirectory:
+    """Take a data directory, making it if it is new, and end what is left of an earlier run.
+
+    `n_shards` is the number asked for, None for `auto`: then it is `n_shards_new` at the first start and what it is ever after.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (path / "logs").mkdir(mode=0o700, exist_ok=True)
+        lock = _lock(path)
+    except NotADirectoryError as error:
+        raise DirectoryError(f"the data directory {path} cannot be made: {error.filename} is no directory") from error
+    except FileExistsError as error:
+        raise DirectoryError(f"the data directory {path} cannot be made: {error.filename} is a file") from error
+    except OSError as error:
+        raise DirectoryError(f"the data directory {path} cannot be used: {error.strerror}") from error
+    try:
+        new = read_site(path) is None
+        site = _settle(path, n_shards, n_shards_new)
+        secret = _secret(path)
+        _clear_up(path)
+    except OSError as error:
+        os.close(lock)
+        raise DirectoryError(f"the data directory {path} cannot be used: {error.strerror} ({error.filename})") from error
+    except DirectoryError:
+        os.close(lock)
+        raise
+    return DataDirectory(path, lock, site, secret, new=new)
+
+
+def _lock(path: Path) -> int:
+    descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + 1.0
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            # A launcher that is being killed this moment lets go of its lock when the kernel gets round to it.
+            if time.monotonic() < deadline:
+                time.sleep(0.05)
+                continue
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(descriptor)
+            raise DirectoryError(f"the data directory {path} is in use by the broker with pid {holder}") from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def _settle(path: Path, n_shards: int | None, n_shards_new: int) -> Site:
+    site = read_site(path)
+    if site is None:
+        created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        site = Site(FORMAT_VERSION, secrets.token_hex(8), 1, n_shards or n_shards_new, created)
+        _write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o644)
+        _sync_directory(path.parent)
+    elif n_shards is not None and n_shards != site.n_shards:
+        raise DirectoryError(
+            f"the data directory {path} has {site.n_shards} shards, which cannot be changed, and the configuration asks for {n_shards}: "
+            f"say {site.n_shards} or auto"
+        )
+    return replace(site, format=FORMAT_VERSION)
+
+
+def _secret(path: Path) -> bytes:
+    file = path / "secret"
+    if not file.exists():
+        _write_durably(file, secrets.token_hex(32) + "\n", mode=0o600)
+    text = file.read_text(encoding="ascii", errors="replace").strip()
+    try:
+        secret = bytes.fromhex(text)
+    except ValueError:
+        secret = b""
+    if len(secret) != 32:
+        raise DirectoryError(f"{file} is damaged: remove it while the broker is down, the next start makes a new one")
+    return secret
+
+
+def _clear_up(path: Path) -> None:
+    """End what a killed run left behind. The lock is ours, so nothing of this directory has a right to run."""
+    left = end(lambda: marked(DATA_MARK, str(path)), within=10.0, spare=set(ancestors()))
+    if left:
+        raise DirectoryError(f"processes of an earlier run do not end: {', '.join(str(process.pid) for process in left)}")
+    run = read_run(path)
+    if run is not None and run.run_dir.name.startswith(RUN_PREFIX):
+        shutil.rmtree(run.run_dir, ignore_errors=True)
+    (path / "run.json").unlink(missing_ok=True)
+
+
+def _run_parent() -> str:
+    usual = tempfile.gettempdir()
+    longest = len(usual) + len(RUN_PREFIX) + 1 + 8
+    return usual if longest + SOCKET_ROOM <= 107 else "/tmp"
+
+
+def _write_durably(path: Path, text: str, *, mode: int) -> None:
+    beside = path.with_name(path.name + ".part")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

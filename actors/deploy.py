@@ -1,0 +1,116 @@
+"""The one place where servers become Ray actors: which class, under which name, with which options.
+
+Every actor is detached and named, so that it outlives whoever made it and is found again; restarted by Ray for ever; a call is sent
+once (`max_task_retries=0`), because only the caller knows whether it may be repeated. They ask for no CPUs: Ray's counting of
+CPUs would only stand in the way of processes that have to be on this machine.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+
+import ray
+from ray.actor import ActorClass
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from actors import ROOT
+from actors.controller import ControllerServer
+from actors.host import Host
+from actors.ports import RayMember
+from actors.processes import DATA_MARK, RUN_MARK
+from actors.topology import Role, Topology, member_name
+
+MAX_CALLS = 64
+PRODUCT = "actors.deploy:PRODUCT_TABLE"
+
+
+def restarted() -> bool:
+    """In a constructor: True when Ray runs it again because the process before it died."""
+    return bool(ray.get_runtime_context().was_current_actor_reconstructed)
+
+
+class ShardHost(Host):
+    def __init__(self, topology: Topology, index: int) -> None:
+        from actors.shard import ShardServer
+
+        super().__init__(topology, "shard", index, ShardServer(topology, index), restarted=restarted())
+
+
+class SessionHost(Host):
+    def __init__(self, topology: Topology, index: int) -> None:
+        from actors.session import SessionServer
+
+        super().__init__(topology, "session", index, SessionServer(topology, index), restarted=restarted())
+
+
+class GatewayHost(Host):
+    def __init__(self, topology: Topology, index: int) -> None:
+        from actors.gateway import GatewayServer
+
+        super().__init__(topology, "gateway", index, GatewayServer(topology, index), restarted=restarted())
+
+
+class ControllerHost(Host):
+    def __init__(self, topology: Topology, index: int, table: str) -> None:
+        server = ControllerServer(topology, index, RayDeployment(topology, table))
+        super().__init__(topology, "controller", index, server, restarted=restarted())
+
+
+ShardActor = ray.remote(ShardHost)
+SessionActor = ray.remote(SessionHost)
+GatewayActor = ray.remote(GatewayHost)
+ControllerActor = ray.remote(ControllerHost)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Which class plays which role."""
+
+    shard: ActorClass
+    session: ActorClass
+    gateway: ActorClass
+
+
+PRODUCT_TABLE = Table(shard=ShardActor, session=SessionActor, gateway=GatewayActor)
+
+
+class RayDeployment:
+    """Makes the actors of one topology, each at most once. `table` is `module:name`, so that it can travel to the controller."""
+
+    def __init__(self, topology: Topology, table: str) -> None:
+        self._topology = topology
+        self._table_name = table
+        module, _, name = table.partition(":")
+        self._table: Table = getattr(importlib.import_module(module), name)
+
+    def create(self, role: Role, index: int) -> RayMember:
+        if role == "controller":
+            return RayMember(ControllerActor.options(**self._options(role, index)).remote(self._topology, index, self._table_name))
+        actor: ActorClass = getattr(self._table, role)
+        return RayMember(actor.options(**self._options(role, index)).remote(self._topology, index))
+
+    def find(self, role: Role, index: int) -> RayMember | None:
+        try:
+            return RayMember(ray.get_actor(member_name(role, index), namespace=self._topology.ray.namespace))
+        except ValueError:
+            return None
+
+    def _options(self, role: Role, index: int) -> dict[str, object]:
+        options: dict[str, object] = {
+            "name": member_name(role, index),
+            "namespace": self._topology.ray.namespace,
+            "lifetime": "detached",
+            "get_if_exists": True,
+            "max_restarts": -1,
+            "max_task_retries": 0,
+            "max_concurrency": MAX_CALLS,
+            "num_cpus": 0,
+        }
+        if self._topology.ray.joined:
+            # Somebody else's Ray: its workers know neither our code nor our marks, and might be on another machine.
+            marks = {RUN_MARK: str(self._topology.run_dir), DATA_MARK: str(self._topology.data_dir)}
+            options["runtime_env"] = {"env_vars": {**marks, "PYTHONPATH": str(ROOT)}}
+            here = ray.get_runtime_context().get_node_id()
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(here, soft=False)
+        return options

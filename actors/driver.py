@@ -1,0 +1,137 @@
+"""The driver: the one process that belongs to Ray and to the launcher at once.
+
+Starts Ray (or joins one), makes the controller, says which processes of Ray must live, and waits to be told to stop. Holds no state and
+repairs nothing: when something under it dies that it cannot do without, the launcher ends it and starts another.
+Of a Ray it started, the head and the raylet die with it, by the kernel (PR_SET_PDEATHSIG is Ray's own doing). When the launcher dies
+under it, it stops everything in good order.
+
+    python -m actors.driver RUN_DIR TABLE LAUNCHER_PID
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from actors.logs import open_log
+from actors.processes import ProcessId, descendants, stat
+from actors.topology import Topology, write_needed, write_whole
+
+if TYPE_CHECKING:
+    from actors.deploy import RayDeployment
+
+STOP_S = 20.0
+BEGIN_S = 60.0
+ROUND_S = 5.0
+NEEDED = ("gcs_server", "raylet")
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    run_dir, table, launcher = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    _stop_when_dies(launcher)
+    topology = Topology.from_json((run_dir / "topology.json").read_text(encoding="utf-8"))
+    open_log(topology.log_dir / "driver.log", topology.log_level, as_json=topology.log_json, who="driver")
+    try:
+        _run(topology, table)
+    except Exception as error:  # Whatever Ray could not do: the operator gets one sentence, the log the rest.
+        structlog.get_logger().error("driver.failed", exc_info=True)
+        write_whole(run_dir / "driver.error", f"Ray did not start: {' '.join(str(error).split())[:300] or type(error).__name__}")
+        return 1
+    return 0
+
+
+def _run(topology: Topology, table: str) -> None:
+    # Ray is imported only here: it takes a third of a second, and until then there is nothing to stop in good order.
+    import ray
+
+    from actors import embedded
+
+    joined = topology.ray.joined
+    url = ""
+    if joined:
+        ray.init(address=topology.ray.address, namespace=topology.ray.namespace, log_to_driver=False, logging_level="ERROR")
+    else:
+        url = embedded.start(topology)
+    write_needed(topology.run_dir, {} if joined else _children(NEEDED), url)
+    (topology.run_dir / "driver.error").unlink(missing_ok=True)
+    structlog.get_logger().info("ray.started", address=topology.ray.address, dashboard=url)
+    asyncio.run(_serve(topology, table, joined))
+    if joined:
+        ray.shutdown()
+    # What is left of a Ray of our own has nothing to lose; the launcher ends it.
+
+
+async def _serve(topology: Topology, table: str, joined: bool) -> None:
+    from actors.deploy import RayDeployment
+    from actors.ports import Gone, Unavailable
+
+    log = structlog.get_logger()
+    stop = asyncio.Event()
+    # After ray.init, which puts a handler of its own there.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    deployment = RayDeployment(topology, table)
+    if joined:
+        _end_actors(topology, deployment)
+    controller = deployment.create("controller", 0)
+
+    async def keep() -> None:
+        nonlocal controller
+        while True:
+            try:
+                await controller.begin(BEGIN_S)
+                await asyncio.sleep(ROUND_S)
+                await controller.health(ROUND_S)
+            except Gone as error:
+                log.error("controller.gone", reason=str(error))
+                controller = deployment.create("controller", 0)
+            except Unavailable as error:
+                log.warning("controller.unavailable", reason=str(error))
+                await asyncio.sleep(0.2)
+
+    keeping = asyncio.create_task(keep())
+    await stop.wait()
+    keeping.cancel()
+    log.info("driver.stopping")
+    try:
+        await controller.stop(STOP_S)
+    except (Gone, Unavailable) as error:
+        log.warning("controller.not_stopped", reason=str(error))
+    if joined:
+        _end_actors(topology, deployment)
+    log.info("driver.stopped")
+
+
+def _end_actors(topology: Topology, deployment: RayDeployment) -> None:
+    """In a Ray that is not ours: end our actors by name, those of a run that was killed included, and nothing else."""
+    for role, index in [("controller", 0), *topology.members()]:
+        member = deployment.find(role, index)
+        if member is not None:
+            member.end()
+
+
+def _children(names: tuple[str, ...]) -> dict[str, ProcessId]:
+    """Those of our own children that have these names; it is we who just started them."""
+    found = {}
+    for process in descendants(os.getpid()):
+        about = stat(process.pid)
+        if about is not None and about.parent == os.getpid() and about.name in names:
+            found[about.name] = process
+    return found
+
+
+def _stop_when_dies(parent: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit("the launcher is gone")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

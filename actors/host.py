@@ -1,0 +1,87 @@
+"""What stands between Ray and a server: it opens the log, starts the server, and keeps at it until it has started.
+
+A server is a plain class; a host has one inside and is what actors.deploy turns into an actor. Ray restarts a killed actor by its
+constructor alone, so a host that finds itself restarted begins by itself: coming back takes no call from anybody, and works
+while the controller or Ray's own head is away.
+
+Always holds: at most one start is under way; after `stop` nothing is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import structlog
+
+from actors.logs import open_log
+from actors.topology import Announcement, Health, Role, Topology, member_name, write_whole
+
+FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 5.0
+
+
+class Server(Protocol):
+    """What every server of this floor is."""
+
+    async def start(self) -> Announcement:
+        """Open everything on the running loop. May be called again, after it failed or after it succeeded."""
+
+    async def stop(self) -> None:
+        """Finish what is under way, commit, close."""
+
+    async def health(self) -> Health: ...
+
+
+class Host:
+    """Runs one server in this process."""
+
+    def __init__(self, topology: Topology, role: Role, index: int, server: Server, *, restarted: bool) -> None:
+        self._name = member_name(role, index)
+        self._error_path = topology.run_dir / f"{self._name}.error"
+        self._server = server
+        self._starting: asyncio.Task[None] | None = None
+        self._started = False
+        self._stopped = False
+        open_log(topology.log_dir / f"{self._name}.log", topology.log_level, as_json=topology.log_json, who=self._name)
+        self._log = structlog.get_logger()
+        if restarted:
+            # The constructor of an async actor runs on the actor's loop.
+            self._starting = asyncio.get_running_loop().create_task(self._keep_starting())
+
+    async def begin(self) -> None:
+        """Returns when the server has started; calling again is free."""
+        if self._starting is None and not self._stopped:
+            self._starting = asyncio.get_running_loop().create_task(self._keep_starting())
+        if self._starting is not None:
+            # The caller may give up waiting; the start goes on.
+            await asyncio.shield(self._starting)
+
+    async def stop(self) -> None:
+        self._stopped = True
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+        await self._server.stop()
+        self._log.info("server.stopped")
+
+    async def health(self) -> Health:
+        if not self._started:
+            return Health(False, "starting")
+        return await self._server.health()
+
+    async def _keep_starting(self) -> None:
+        pause = FIRST_PAUSE_S
+        while not self._stopped:
+            try:
+                announcement = await self._server.start()
+            except Exception as error:  # Whatever it is: it may pass (a port, a lock, a disk), and the operator reads it in `up`.
+                sentence = str(error) or type(error).__name__
+                self._log.error("server.start_failed", reason=sentence, again_in_s=pause, exc_info=True)
+                write_whole(self._error_path, sentence)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE_S)
+            else:
+                self._started = True
+                self._error_path.unlink(missing_ok=True)
+                self._log.info("server.started", listeners=len(announcement.listeners))
+                return

@@ -1,0 +1,227 @@
+"""The launcher: the parent of everything, small enough never to be the one that fails.
+
+Takes the data directory, starts what runs in it, keeps it running (actors.supervisor), and at the end leaves nothing running. Imports no
+Ray and nothing of MQTT; whether the broker is well it learns by connecting to it.
+
+Holds at every moment: all that runs of this broker descends from this process (it adopts orphans, PR_SET_CHILD_SUBREAPER) or bears its
+marks, so "end all that was started" needs no names.
+
+    python -P -m actors.launcher SPEC_FD REPORT_FD
+
+REPORT_FD 1: in the foreground; reports are printed for the operator. Otherwise one JSON object is written there, `{ok, text}`, when the
+broker answers or cannot be started, and the descriptor is closed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import structlog
+
+from actors.datadir import DataDirectory, DirectoryError, open_data_directory
+from actors.logs import open_log
+from actors.spec import LaunchSpec, first_start_text, running_text
+from actors.supervisor import Supervisor
+from actors.topology import RayPlan, Topology, read_dashboard, write_whole
+
+OPEN_FILES = 1_048_576
+COMPLAIN_AFTER_S = 3.0
+HOPELESS = 3
+"""A first start whose driver ended this often will not do better within the minute that somebody waits for it."""
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class CannotStart(Exception):
+    """One sentence for the operator."""
+
+
+class Reporter:
+    """The way to whoever said `up`: a terminal, or the command that waits for one answer."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+        self._foreground = descriptor == 1
+
+    def say(self, text: str) -> None:
+        """Something to know on the way; the waiting command does not show it before the end."""
+        if self._foreground:
+            os.write(1, f"{text}\n".encode())
+
+    def close(self, ok: bool, text: str) -> None:
+        """The outcome of the start. Nothing is said after it to a waiting command."""
+        if self._foreground:
+            os.write(1 if ok else 2, f"{text}\n".encode())
+        elif self._descriptor is not None:
+            try:
+                os.write(self._descriptor, json.dumps({"ok": ok, "text": text}).encode() + b"\n")
+                os.close(self._descriptor)
+            except OSError:
+                pass  # Nobody waits any more.
+            self._descriptor = None
+
+
+def main() -> int:
+    spec_fd, report_fd = int(sys.argv[1]), int(sys.argv[2])
+    with open(spec_fd, encoding="utf-8") as file:
+        spec = LaunchSpec.from_json(file.read())
+    reporter = Reporter(report_fd)
+    try:
+        return launch(spec, reporter)
+    except (DirectoryError, CannotStart) as error:
+        reporter.close(False, f"Holdfast did not start: {error}.")
+        return 1
+
+
+def launch(spec: LaunchSpec, reporter: Reporter) -> int:
+    """One run, from the lock to the last process."""
+    signals = Signals()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _raise_open_files()
+    path = Path(spec.data_dir)
+    data = open_data_directory(path, n_shards=spec.n_shards, n_shards_new=spec.n_shards_new)
+    try:
+        open_log(path / "logs" / "launcher.log", spec.log_level, as_json=spec.log_json, who="launcher")
+        if data.new:
+            reporter.say(first_start_text(data.site.n_shards))
+        reserved, port = _reserve(spec.host, spec.port)
+        try:
+            data.begin_run()
+            topology = _topology(spec, data, port)
+            write_whole(topology.run_dir / "topology.json", topology.to_json())
+            return _supervise(spec, topology, reporter, signals, data.new)
+        finally:
+            reserved.close()
+            data.end_run()
+    except OSError as error:
+        raise CannotStart(f"the system refused ({error})") from error
+    finally:
+        data.close()
+
+
+def _supervise(spec: LaunchSpec, topology: Topology, reporter: Reporter, signals: Signals, new: bool) -> int:
+    log = structlog.get_logger()
+    supervisor = Supervisor(topology, spec.table, spec.watchdog_after, signals.descriptor)
+    began = time.monotonic()
+    reported = False
+    complained: set[str] = set()
+    log.info("launcher.started", data_dir=str(topology.data_dir), run_dir=str(topology.run_dir), shards=topology.n_shards)
+    try:
+        supervisor.start()
+        while not signals.stop:
+            supervisor.step()
+            waited = time.monotonic() - began
+            if reported:
+                continue
+            if supervisor.state == "running":
+                text = running_text(topology.data_dir, supervisor.listeners(), read_dashboard(topology.run_dir), topology.log_dir)
+                reporter.close(True, f"{first_start_text(topology.n_shards)}\n{text}" if new and spec.start_within else text)
+                reported = True
+            elif spec.start_within is not None and (waited > spec.start_within or supervisor.failures >= HOPELESS):
+                raise CannotStart(_why_not(supervisor, topology, waited))
+            elif waited > COMPLAIN_AFTER_S:
+                for complaint in supervisor.complaints():
+                    if complaint not in complained:
+                        complained.add(complaint)
+                        reporter.say(f"still starting; {complaint}")
+    finally:
+        log.info("launcher.stopping", signal=signals.stop)
+        supervisor.stop(hurry=supervisor.state != "running" or signals.count > 1)
+        log.info("launcher.stopped")
+    if not reported:
+        reporter.close(False, "Holdfast was stopped before it had started.")
+        return 1
+    return 0
+
+
+def _why_not(supervisor: Supervisor, topology: Topology, waited: float) -> str:
+    reasons = supervisor.complaints()
+    if not reasons:
+        missing = supervisor.missing()
+        reasons = [f"no sign of {', '.join(missing)}" if missing else "the listeners do not answer a CONNECT"]
+    return f"no CONNECT succeeded within {waited:.0f} s ({'; '.join(reasons)}); the logs are in {topology.log_dir}"
+
+
+def _topology(spec: LaunchSpec, data: DataDirectory, port: int) -> Topology:
+    assert data.run_dir is not None
+    config = json.loads(spec.config_json)
+    if port != spec.port:
+        # Any free port was asked for. It is chosen once, here, so that a gateway that comes back finds its clients at the same one.
+        listener = config["listeners"]["tcp"]
+        listener["bind"] = f"{listener['bind'].rpartition(':')[0]}:{port}"
+    return Topology(
+        data_dir=data.path,
+        run_dir=data.run_dir,
+        site=data.site.site,
+        incarnation=data.site.incarnation,
+        secret=data.secret,
+        config_json=json.dumps(config),
+        store_dir=Path(spec.store_dir) if spec.store_dir else data.path / "shards",
+        n_shards=data.site.n_shards,
+        n_sessions=min(spec.n_sessions, data.site.n_shards),
+        n_gateways=spec.n_gateways,
+        ray=RayPlan(
+            address=spec.ray_address,
+            namespace=f"{spec.ray_namespace}-{data.site.site}",
+            dashboard=spec.dashboard,
+            dashboard_port=spec.dashboard_port,
+            object_store_bytes=spec.object_store_bytes,
+        ),
+        log_level=spec.log_level,
+        log_json=spec.log_json,
+    )
+
+
+def _reserve(host: str, port: int) -> tuple[socket.socket, int]:
+    """Make sure nobody else has the port, and keep it ours while no gateway listens.
+
+    Gateways share it by SO_REUSEPORT, and so could another broker of the same user, without anybody noticing. A socket without that
+    option is refused when anybody has the port; one with it, bound and never listening, then keeps strangers out between two gateways.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family) as attempt:
+            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            attempt.bind((host, port))
+        reserved = socket.socket(family)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind((host, port))
+    except OSError as error:
+        raise CannotStart(f"the port {port} on {host} cannot be used: {error.strerror}") from error
+    return reserved, int(reserved.getsockname()[1])
+
+
+def _raise_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class Signals:
+    """SIGTERM, SIGINT and SIGHUP ask to stop; asking twice means at once. `descriptor` becomes readable at each."""
+
+    def __init__(self) -> None:
+        self.stop = ""
+        self.count = 0
+        self.descriptor, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._asked)
+
+    def _asked(self, number: int, _frame: FrameType | None) -> None:
+        self.stop = signal.Signals(number).name
+        self.count += 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

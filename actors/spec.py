@@ -1,0 +1,87 @@
+"""What `holdfast up` tells the launcher, and what the launcher tells the operator."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from actors.topology import ListenerInfo, LogLevel
+
+CONTRACT = (
+    "a PUBACK or PUBREC is sent after the message is on disk (fsync): kill -9 of everything or a power cut loses none of it; "
+    "one copy, on this disk: losing the disk loses the store"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """One start, with everything decided that the configuration decides."""
+
+    data_dir: str
+    """Absolute, with no symbolic link in it."""
+    store_dir: str
+    """Absolute; empty for the usual place."""
+    config_json: str
+    host: str
+    port: int
+    """0 for any free one."""
+    n_shards: int | None
+    """None for `auto`: what the store has, and for a new one `n_shards_new`."""
+    n_shards_new: int
+    n_sessions: int
+    n_gateways: int
+    watchdog_after: float | None
+    """Seconds a gateway's loop may stand still; None: for ever."""
+    ray_address: str
+    ray_namespace: str
+    dashboard: bool
+    dashboard_port: int
+    object_store_bytes: int
+    log_level: LogLevel
+    log_json: bool
+    table: str
+    """`module:name` of the actors.deploy.Table to run: the product's, or one of a test."""
+    start_within: float | None
+    """Seconds until the first start must have succeeded; None: try for ever."""
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return cls(**json.loads(text))
+
+
+def running_text(data_dir: Path, listeners: Iterable[ListenerInfo], dashboard: str, log_dir: Path) -> str:
+    """What `up` prints when the broker answers: a line for each thing an operator asks next."""
+    ordered = sorted(listeners, key=lambda listener: (not listener.shared, listener.gateway, listener.port))
+    shared: dict[tuple[str, str, int], None] = {}
+    own: list[str] = []
+    for listener in ordered:
+        if listener.shared:
+            shared[listener.kind, listener.host, listener.port] = None
+        else:
+            own.append(f"gateway {listener.gateway}: {_address(listener.host, listener.port)}")
+    endpoints = [f"{'mqtt' if kind == 'tcp' else kind}://{_address(host, port)}" for kind, host, port in shared]
+    lines = [f"Holdfast is up: {', '.join(endpoints) or 'no shared listener'}" + (f" ({'; '.join(own)})" if own else "")]
+    lines.append(f"data directory: {data_dir} (logs: {log_dir})")
+    if dashboard:
+        lines.append(f"Ray dashboard: http://{dashboard}")
+    lines.append(f"durability: {CONTRACT}")
+    return "\n".join(lines)
+
+
+def first_start_text(n_shards: int) -> str:
+    """Said once in the life of a data directory, because it cannot be changed later."""
+    return (
+        f"new store with {n_shards} shard{'s' if n_shards > 1 else ''}: one shard is about one core of storage, "
+        "and the number cannot be changed later (durable_storage.messages.n_shards)"
+    )
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,201 @@
+"""What every process of one run knows about the run: who there is, how many, and where each one listens.
+
+Says nothing about how processes are started (actors.deploy) or kept alive (actors.launcher). Imports no Ray: `holdfast status`
+reads announcements through here and must answer in a moment.
+
+Always holds:
+1. an endpoint is a function of the role and the index alone, so an actor that was restarted comes back where its peers look for it,
+   and the data path never asks Ray where somebody is;
+2. a file in the run directory is either absent or whole: it is written beside and renamed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from actors.processes import ProcessId, start_time
+
+Role = Literal["shard", "session", "gateway", "controller"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class RayPlan:
+    """The Ray to run in."""
+
+    address: str
+    """`local`: one of our own. Anything else: the one that runs there."""
+    namespace: str
+    """What Ray's names are ours within. Has the site id in it, since two brokers may share a cluster."""
+    dashboard: bool
+    dashboard_port: int
+    object_store_bytes: int
+
+    @property
+    def joined(self) -> bool:
+        return self.address != "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """One run of one broker. Made by the launcher, handed down to every process, never changed."""
+
+    data_dir: Path
+    run_dir: Path
+    site: str
+    """Sixteen hex digits, given to a data directory once, for ever."""
+    incarnation: int
+    """Raised when a store is restored or its leadership forced, so that cursors ahead of it can be recognised."""
+    secret: bytes
+    """What a link shows before it is listened to. Lies in the data directory, readable by its owner only."""
+    config_json: str
+    """The whole configuration as `config` wrote it; each server reads its part."""
+    store_dir: Path
+    """Where the stores of the shards lie: `shards` in the data directory unless the configuration says otherwise."""
+    n_shards: int
+    n_sessions: int
+    n_gateways: int
+    ray: RayPlan
+    log_level: LogLevel = "info"
+    log_json: bool = False
+
+    def shard_endpoint(self, index: int) -> str:
+        return str(self.run_dir / f"s{index}.sock")
+
+    def session_endpoint(self, index: int) -> str:
+        return str(self.run_dir / f"e{index}.sock")
+
+    def gateway_endpoint(self, index: int) -> str:
+        return str(self.run_dir / f"g{index}.sock")
+
+    def session_of_shard(self, index: int) -> int:
+        """The session actor that works for the sessions at home in this shard."""
+        return index % self.n_sessions
+
+    def store_path(self, index: int) -> Path:
+        return self.store_dir / str(index)
+
+    def heartbeat_path(self, index: int) -> Path:
+        """Where gateway `index` counts the turns of its loop."""
+        return self.run_dir / f"g{index}.beat"
+
+    @property
+    def log_dir(self) -> Path:
+        return self.data_dir / "logs"
+
+    def members(self) -> list[tuple[Role, int]]:
+        """Everyone the controller starts, in the order in which they are started."""
+        shards: list[tuple[Role, int]] = [("shard", index) for index in range(self.n_shards)]
+        sessions: list[tuple[Role, int]] = [("session", index) for index in range(self.n_sessions)]
+        gateways: list[tuple[Role, int]] = [("gateway", index) for index in range(self.n_gateways)]
+        return shards + sessions + gateways
+
+    def to_json(self) -> str:
+        fields = dataclasses.asdict(self) | {"secret": self.secret.hex()}
+        return json.dumps({name: str(value) if isinstance(value, Path) else value for name, value in fields.items()})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        fields = json.loads(text)
+        for name in ("data_dir", "run_dir", "store_dir"):
+            fields[name] = Path(fields[name])
+        fields["secret"] = bytes.fromhex(fields["secret"])
+        fields["ray"] = RayPlan(**fields["ray"])
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerInfo:
+    """A port clients may connect to."""
+
+    gateway: int
+    kind: str
+    """`tcp` for MQTT over plain TCP; later also `tls`, `ws`, `wss`."""
+    host: str
+    port: int
+    shared: bool
+    """True when every gateway listens on this port and the kernel deals the connections out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """A server says that it has started."""
+
+    role: Role
+    name: str
+    pid: int
+    listeners: tuple[ListenerInfo, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    ready: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """An announcement as somebody else reads it: the process may be gone by now."""
+
+    announcement: Announcement
+    process: ProcessId
+
+
+def write_whole(path: Path, text: str, *, mode: int = 0o600) -> None:
+    """Write a file that readers see either not at all or whole. Not durable: the run directory need not survive a crash."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(beside, path)
+
+
+def member_name(role: Role, index: int) -> str:
+    return f"{role}-{index}"
+
+
+def announce(topology: Topology, announcement: Announcement) -> None:
+    """Tell everyone who looks into the run directory that this process has started."""
+    fields = dataclasses.asdict(announcement) | {"start_time": start_time(announcement.pid)}
+    write_whole(topology.run_dir / f"{announcement.name}.json", json.dumps(fields))
+
+
+def read_announcements(run_dir: Path) -> Iterator[Announced]:
+    """Every announcement in the run directory, of processes alive or dead."""
+    for path in sorted(run_dir.glob("*-*.json")):
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            started = fields.pop("start_time")
+            fields["listeners"] = tuple(ListenerInfo(**listener) for listener in fields["listeners"])
+            announcement = Announcement(**fields)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # Removed while we read, or left by another version: then it announces nothing.
+        yield Announced(announcement, ProcessId(announcement.pid, started or 0))
+
+
+def write_needed(run_dir: Path, needed: Mapping[str, ProcessId], dashboard: str) -> None:
+    """The driver says which processes of Ray must live."""
+    fields = {"needed": {name: dataclasses.asdict(process) for name, process in needed.items()}, "dashboard": dashboard}
+    write_whole(run_dir / "driver.json", json.dumps(fields))
+
+
+def read_needed(run_dir: Path) -> list[tuple[str, ProcessId]]:
+    return [(name, ProcessId(**process)) for name, process in _driver_says(run_dir).get("needed", {}).items()]
+
+
+def read_dashboard(run_dir: Path) -> str:
+    return str(_driver_says(run_dir).get("dashboard", ""))
+
+
+def _driver_says(run_dir: Path) -> dict[str, Any]:
+    try:
+        fields = json.loads((run_dir / "driver.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
