@@ -115,10 +115,10 @@ class Gateway(Section):
     link_frames_max: Whole = setting(
         64,
         "Frames on one link between processes that may wait for their answer. A frame is all that one turn of a loop produced, "
-        "so this bounds latency behind a slow receiver, not throughput.",
+        "so this bounds latency behind a slow receiver, not throughput. A shard keeps 64 answers for each sender, hence the limit.",
         unit="frames",
         ge=1,
-        le=65535,
+        le=64,
     )
     link_bytes_max: Size = setting(
         Size.parse("16MiB"),

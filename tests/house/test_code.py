@@ -1,0 +1,184 @@
+"""Rules for code that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.house.tree import ROOT, imports, modules, packages, project, shipped, tree
+
+LINES_MAX = 500
+
+# The data plane never calls Ray: it goes on while Ray's own control service is down. Who may name it, and why.
+MAY_NAME_RAY = {
+    "actors/deploy.py": "makes actors of plain classes and says where and how they run",
+    "actors/ports.py": "wraps every call of an actor, and maps Ray's errors to ours",
+    "actors/launcher.py": "starts and supervises Ray",
+    "actors/embedded.py": "starts and ends a Ray of our own",
+    "actors/driver.py": "the process that is connected to Ray",
+    "actors/controller.py": "places and restarts actors",
+    "tests/conftest.py": "makes ray.init raise",
+}
+
+# Configuration has one entrance. Who else may read or pass on the environment, and why.
+MAY_READ_ENVIRONMENT = {
+    "config/load.py": "the entrance",
+    "actors/launcher.py": "hands its environment on to the processes it starts",
+    "actors/environment.py": "Ray is configured by variables of its own, and our processes inherit the rest",
+}
+
+# Floors of pure code: no await, clock, randomness, thread, process or socket. The shells in them, and what they do.
+PURE_FLOORS = ("config", "mqtt", "shards", "sessions", "gateway")
+IMPURE = {
+    *("asyncio", "concurrent", "multiprocessing", "os", "psutil", "random", "ray", "rocksdict", "secrets", "select"),
+    *("selectors", "signal", "socket", "subprocess", "threading", "time", "uuid", "uvloop"),
+}
+SHELLS = {
+    "config/load.py": "reads the environment",
+    "shards/engine_rocks.py": "the engine port over RocksDB",
+}
+
+
+def _offending(found: Iterator[str]) -> list[str]:
+    return sorted(set(found))
+
+
+def test_no_module_is_longer_than_people_read_in_one_go() -> None:
+    """No Python file has more than 500 lines; a longer one is split by who owns which state."""
+    too_long = (f"{name}: {lines} lines" for name in modules() if (lines := (ROOT / name).read_text().count("\n")) > LINES_MAX)
+    assert _offending(too_long) == []
+
+
+def test_ray_is_named_only_where_actors_are_made_and_called() -> None:
+    """`import ray`, `ray.` and `.remote(` occur in the files listed here and nowhere else."""
+
+    def naming() -> Iterator[str]:
+        for name in modules():
+            if str(name) in MAY_NAME_RAY or name.parts[:2] == ("tests", "cluster"):
+                continue
+            for line, module, _ in imports(name):
+                if module.split(".")[0] == "ray":
+                    yield f"{name}:{line}: imports {module}"
+            for node in ast.walk(tree(name)):
+                if not isinstance(node, ast.Attribute):
+                    continue
+                if node.attr == "remote":
+                    yield f"{name}:{node.lineno}: .remote"
+                if isinstance(node.value, ast.Name) and node.value.id == "ray":
+                    yield f"{name}:{node.lineno}: ray.{node.attr}"
+
+    assert _offending(naming()) == []
+
+
+def test_only_the_loader_reads_the_environment() -> None:
+    """A setting that is read elsewhere is in no page, no schema and no error sentence."""
+
+    def reading() -> Iterator[str]:
+        for name in shipped():
+            if str(name) in MAY_READ_ENVIRONMENT:
+                continue
+            for node in ast.walk(tree(name)):
+                if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv", "environb"):
+                    yield f"{name}:{node.lineno}"
+            for line, module, what in imports(name):
+                if module == "os" and what in ("environ", "getenv", "environb"):
+                    yield f"{name}:{line}"
+
+    assert _offending(reading()) == []
+
+
+def test_pure_floors_have_no_clock_thread_socket_or_await() -> None:
+    """The simulator runs these files as they are shipped, so nothing in them may act by itself."""
+
+    def acting() -> Iterator[str]:
+        for name in shipped():
+            if name.parts[0] not in PURE_FLOORS or str(name) in SHELLS:
+                continue
+            for line, module, what in imports(name):
+                # The type of a source of randomness that somebody hands in is fine.
+                if module.split(".")[0] in IMPURE and (module, what) != ("random", "Random"):
+                    yield f"{name}:{line}: imports {module}"
+            for node in ast.walk(tree(name)):
+                if isinstance(node, ast.AsyncFunctionDef | ast.Await):
+                    yield f"{name}:{node.lineno}: async"
+
+    assert _offending(acting()) == []
+
+
+def test_lists_of_exceptions_name_files_that_exist() -> None:
+    """A file that is gone leaves no permission behind for the next one of its name."""
+    written_later = {"actors/launcher.py", "actors/embedded.py", "actors/driver.py", "actors/controller.py"}
+    named = {*MAY_NAME_RAY, *MAY_READ_ENVIRONMENT, *SHELLS} - written_later
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    """The first thing in a shipped file is its docstring."""
+    silent = (str(name) for name in shipped() if tree(name).body and not ast.get_docstring(tree(name)))
+    assert _offending(silent) == []
+
+
+def test_every_test_says_its_property() -> None:
+    """A test function begins with a docstring or a comment that states what must hold."""
+
+    def silent() -> Iterator[str]:
+        for name in modules():
+            if not name.name.startswith("test_"):
+                continue
+            lines = (ROOT / name).read_text().splitlines()
+            for node in ast.walk(tree(name)):
+                if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not node.name.startswith("test_"):
+                    continue
+                between = lines[node.lineno : node.body[0].lineno]
+                if not ast.get_docstring(node) and not any(line.strip().startswith("#") for line in between):
+                    yield f"{name}:{node.lineno}: {node.name}"
+
+    assert _offending(silent()) == []
+
+
+def test_what_is_imported_is_declared() -> None:
+    """Every foreign package that shipped code imports stands in [project] dependencies."""
+    renamed = {"prometheus-client": "prometheus_client"}
+    declared = {re.split(r"[\[<>=!~ ]", wanted)[0] for wanted in project()["project"]["dependencies"]}
+    known = {renamed.get(name, name.replace("-", "_")) for name in declared}
+    # pydantic ships these two as its own parts and pins them itself.
+    known |= {"pydantic_core", "annotated_types"}
+
+    def foreign() -> Iterator[str]:
+        for name in shipped():
+            for line, module, _ in imports(name):
+                top = module.split(".")[0]
+                if top not in known and top not in packages() and top not in sys.stdlib_module_names:
+                    yield f"{name}:{line}: {top}"
+
+    assert _offending(foreign()) == []
+
+
+def test_shipped_code_does_not_import_tests() -> None:
+    """tests/ is not in the wheel."""
+    assert _offending(f"{name}:{line}" for name in shipped() for line, module, _ in imports(name) if module.split(".")[0] == "tests") == []
+
+
+def test_fast_tests_do_not_sleep() -> None:
+    """Time is an event in the cores, so waiting for it is left to tests with real processes."""
+    real = {"broker", "cluster", "faultdisk", "gates", "interop", "benchmarks", "actors"}
+
+    def sleeping() -> Iterator[str]:
+        for name in modules():
+            if name.parts[0] != "tests" or (len(name.parts) > 2 and name.parts[1] in real):
+                continue
+            for node in ast.walk(tree(name)):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sleep":
+                    yield f"{name}:{node.lineno}"
+
+    assert _offending(sleeping()) == []
+
+
+def test_this_file_reads_the_tree_it_means() -> None:
+    """The rules above are not green because they look at nothing."""
+    assert Path("config/load.py") in shipped()
+    assert Path("tests/house/test_code.py") in modules()
+    assert any(module == "os" for _, module, _ in imports(Path("config/load.py")))
