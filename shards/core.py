@@ -21,12 +21,54 @@ from shards.clock import PositionClock
 from shards.committer import Record
 from shards.draft import Draft
 from shards.engine import HOME_FAMILY, Engine
-from shards.events import CloseLink, Committed, Effect, Event, FrameReceived, LinkDown, LinkUp, Send, SendToShard, SpaceChanged, Submit, TickEnded
+from shards.events import (
+    CloseLink,
+    Committed,
+    Effect,
+    Event,
+    FrameReceived,
+    LinkDown,
+    LinkUp,
+    Send,
+    SendToShard,
+    SpaceChanged,
+    Submit,
+    TickEnded,
+)
 from shards.feeds import Feeds
 from shards.frames import (
-    Answer, Beat, Check, Checked, Commit, Connect, Disconnect, Disconnected, Entry, FeedTaken, FeedWant, Frame, Live, Load, Own, Poll,
-    Publish, Query, ReadRange, Refused, Release, Reply, Request, Result, Retain, Retained, RetainedPage, Route, Routed, Superseded,
-    Work, WorkDone,
+    Answer,
+    Beat,
+    Check,
+    Checked,
+    Commit,
+    Connect,
+    Disconnect,
+    Disconnected,
+    Entry,
+    FeedTaken,
+    FeedWant,
+    Frame,
+    Live,
+    Load,
+    Own,
+    Poll,
+    Publish,
+    Query,
+    ReadRange,
+    Refused,
+    Release,
+    Reply,
+    Request,
+    Result,
+    Retain,
+    Retained,
+    RetainedPage,
+    Route,
+    Routed,
+    Superseded,
+    Work,
+    WorkDone,
 )  # fmt: skip
 from shards.homes import Homes, Outcome
 from shards.inbox import Inbox, Pending
@@ -77,6 +119,8 @@ class ShardCore:
         self._options = options
         row = engine.get(HOME_FAMILY, POSITION_ROW)
         last = max(unpack_row(row)[0] if row else 0, store.generations()[-1].since)
+        self.recovered = last
+        """The highest position found in the store; the shell reports it Committed after a sync."""
         self._clock = PositionClock(last)
         self._submitted_upto = last
         self.watermark = -1
@@ -133,8 +177,8 @@ class ShardCore:
             case FrameReceived(link, frame):
                 self._arrived.append((link, frame))
                 return []
-            case TickEnded(elapsed_us, age_ms, wall_ms):
-                return self._tick(elapsed_us, age_ms, wall_ms)
+            case TickEnded():
+                return self._tick(event)
             case Committed(position):
                 return self._committed(position)
             case LinkUp(link, role, sender):
@@ -186,7 +230,8 @@ class ShardCore:
 
     # ------------------------------------------------------------------ the tick
 
-    def _tick(self, elapsed_us: int, age_ms: int, wall_ms: int) -> list[Effect]:
+    def _tick(self, now: TickEnded) -> list[Effect]:
+        elapsed_us, age_ms, wall_ms = now.elapsed_us, now.age_ms, now.wall_ms
         self._elapsed_us = elapsed_us
         if not self._begun:
             self._begun = True
@@ -195,11 +240,12 @@ class ShardCore:
         effects: list[Effect] = []
         out = Outcome()
         draft = self._draft
-        for timer in self._timers.take_due(draft, age_ms, TIMERS_PER_RECORD):
-            self._homes.fire(draft, timer, age_ms, out)
+        if not now.age_suspended:
+            for timer in self._timers.take_due(draft, age_ms, TIMERS_PER_RECORD):
+                self._homes.fire(draft, timer, age_ms, out)
         if elapsed_us - self._housekept_us >= _HOUSEKEEPING_EVERY_US:
             self._housekept_us = elapsed_us
-            self._housekeep(age_ms, wall_ms, out)
+            self._housekeep(now, out)
         self._settle(out, wall_ms)
         self._publishing.taken = 0
         while self._arrived and self._publishing.taken < self._options.messages_per_record_max:
@@ -358,6 +404,10 @@ class ShardCore:
             by_shard.setdefault(target, []).append(item)
         return [SendToShard(target, self.shard, items) for target, items in by_shard.items()]
 
+    def note(self, key: bytes, value: bytes) -> None:
+        """A home row of the shell's own (the age mark): it goes into the record of the next tick."""
+        self._draft.put(key, value)
+
     def outbox_arrived(self, target: int, upto: int) -> list[Effect]:
         """The home of some retained messages has them all up to this position: their publishers can be answered."""
         self._retained.arrived(self._draft, target, upto)
@@ -386,12 +436,15 @@ class ShardCore:
 
     # ------------------------------------------------------------------ housekeeping, once a second
 
-    def _housekeep(self, age_ms: int, wall_ms: int, out: Outcome) -> None:
+    def _housekeep(self, now: TickEnded, out: Outcome) -> None:
+        age_ms = now.age_ms
         self._lose_silent_gateways(age_ms, out)
         self._inbox.forget_silent(self._draft, self._elapsed_us)
         current = self._store.generations()[-1]
         if age_ms - current.created_age_ms >= self._options.generation_ms and self._clock.last > current.since:
-            self._draft.ops.extend(self._store.roll(self._clock.take(), age_ms, wall_ms))
+            self._draft.ops.extend(self._store.roll(self._clock.take(), age_ms, now.wall_ms))
+        if now.age_suspended:
+            return
         for info in self._store.generations()[:-1]:
             if info.sealed_age_ms is not None and age_ms - info.sealed_age_ms >= self._options.retention_ms:
                 self._draft.ops.extend(self._store.drop(info.id))

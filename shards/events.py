@@ -35,11 +35,15 @@ class FrameReceived:
 
 @dataclass(frozen=True, slots=True)
 class TickEnded:
-    """elapsed_us: the shard's elapsed time, never going back.  age_ms: PROTOCOLS 2.  wall_ms: for people."""
+    """elapsed_us: the shard's elapsed time, never going back.  age_ms: shards.clock.AgeClock.  wall_ms: for people.
+
+    age_suspended: an implausible jump of the wall clock is not accepted yet: nothing expires and nothing is dropped.
+    """
 
     elapsed_us: int
     age_ms: int
     wall_ms: int
+    age_suspended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

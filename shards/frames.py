@@ -8,7 +8,8 @@ it as an array without a copy; byte strings are UTF-8 where MQTT has strings.
 Who sends what:
 
     gateway  -> shard    Request(Publish, Release, Connect, Disconnect, Check)      Beat, Query(RetainedPage)
-    session  -> shard    Request(Own, Commit, Route, WorkDone)                      Beat, Query(Load, Poll, ReadRange, RetainedPage), FeedWant, FeedTaken
+    session  -> shard    Request(Own, Commit, Route, WorkDone)                      Beat, FeedWant, FeedTaken,
+                                                                                    Query(Load, Poll, ReadRange, RetainedPage)
     shard    -> shard    Request(Retain)
     shard    -> all      Answer, Refused, Result;  to gateways Superseded, Live;  to session actors Feed, Work
 
@@ -207,9 +208,7 @@ class Retained(NamedTuple):
 
 
 Entry: TypeAlias = Publish | Release | Connect | Disconnect | Check | Own | Commit | Route | WorkDone | Retain
-Reply: TypeAlias = (
-    Published | Released | Connected | Disconnected | Checked | Owned | CommitDone | Routed | WorkTaken | Retained
-)
+Reply: TypeAlias = Published | Released | Connected | Disconnected | Checked | Owned | CommitDone | Routed | WorkTaken | Retained
 
 _ENTRIES: tuple[type[Any], ...] = (Publish, Release, Connect, Disconnect, Check, Own, Commit, Route, WorkDone, Retain)
 _REPLIES: tuple[type[Any], ...] = (
@@ -404,9 +403,7 @@ class Result(NamedTuple):
     told: Told | None
 
 
-Frame: TypeAlias = (
-    Request | Answer | Refused | Query | Result | Beat | Superseded | Live | FeedWant | Feed | FeedTaken | Work
-)
+Frame: TypeAlias = Request | Answer | Refused | Query | Result | Beat | Superseded | Live | FeedWant | Feed | FeedTaken | Work
 
 _ASKS: tuple[type[Any], ...] = (Load, Poll, ReadRange, RetainedPage)
 _TELLS: tuple[type[Any], ...] = (Loaded, Polled, RangeRead, RetainedMessages)
@@ -423,20 +420,22 @@ _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 
 def encode(frame: Frame) -> bytes:
     """The bytes of one frame (without its length, which is the link's)."""
-    kind = type(frame)
-    code = _PLAIN_CODE.get(kind)
+    code = _PLAIN_CODE.get(type(frame))
     if code is not None:
-        return _pack((code, *frame))
-    if kind is Request:
-        return _pack((REQUEST, frame[0], encode_entries(frame[1])))  # type: ignore[arg-type]
-    if kind is Answer:
-        return _pack((ANSWER, frame[0], encode_replies(frame[1])))  # type: ignore[arg-type]
-    assert isinstance(frame, Query | Result)
-    if isinstance(frame, Query):
-        return _pack((QUERY, frame.id, _ASK_CODE[type(frame.ask)], tuple(frame.ask)))
-    if frame.told is None:
-        return _pack((RESULT, frame.id, -1, ()))
-    return _pack((RESULT, frame.id, _TELL_CODE[type(frame.told)], tuple(frame.told)))
+        return bytes(_pack((code, *frame)))
+    match frame:
+        case Request(number, entries):
+            return bytes(_pack((REQUEST, number, encode_entries(entries))))
+        case Answer(number, replies):
+            return bytes(_pack((ANSWER, number, encode_replies(replies))))
+        case Query(id, ask):
+            return bytes(_pack((QUERY, id, _ASK_CODE[type(ask)], tuple(ask))))
+        case Result(id, None):
+            return bytes(_pack((RESULT, id, -1, ())))
+        case Result(id, told):
+            assert told is not None
+            return bytes(_pack((RESULT, id, _TELL_CODE[type(told)], tuple(told))))
+    raise TypeError(f"{type(frame).__name__} is not a frame")
 
 
 def encode_entries(entries: Iterable[Entry]) -> list[tuple[Any, ...]]:

@@ -20,8 +20,23 @@ from shards.engine import HOME_FAMILY, Engine
 from shards.frames import LOST, NORMAL, Connect, Connected, Will
 from shards.ids import EXPIRY_NEVER, conn_no
 from shards.rows import (
-    CONNECTION, INCOMING, META, PLACE, PROGRESS, RANGE, SESSION, SUBSCRIPTION, WORK,
-    ConnectionRow, SessionRow, client_key, pack_row, read_u64, split_client_key, successor, unpack_row,
+    CONNECTION,
+    INCOMING,
+    META,
+    PLACE,
+    PROGRESS,
+    RANGE,
+    SESSION,
+    SUBSCRIPTION,
+    WORK,
+    ConnectionRow,
+    SessionRow,
+    client_key,
+    pack_row,
+    read_u64,
+    split_client_key,
+    successor,
+    unpack_row,
 )  # fmt: skip
 from shards.timers import CONNECTION_END, EXPIRY, WILL, Timer, Timers
 
@@ -223,8 +238,8 @@ class Homes:
                 draft.delete(key)
         draft.delete(client_key(SESSION, client))
         if client not in self.live:
-            value = draft.get(client_key(CONNECTION, client))
-            row = ConnectionRow(*unpack_row(value)) if value else None
+            last = draft.get(client_key(CONNECTION, client))
+            row = ConnectionRow(*unpack_row(last)) if last else None
             if row is not None and row.will:
                 out.wills.append(FiredWill(client, Will(*row.will)))
                 self._write(draft, client, row._replace(will=None))

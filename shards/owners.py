@@ -13,7 +13,19 @@ from shards.engine import HOME_FAMILY, Engine
 from shards.frames import NO_SESSION, OLD_CONN, OLD_TOKEN, TAKEN, Commit, CommitDone, Load, Loaded, Owned, WorkDone, WorkTaken
 from shards.homes import Homes
 from shards.rows import (
-    COMMITTED_BY_OWNER, OWNER, PLACE, PROGRESS, RANGE, SUBSCRIPTION, WORK, client_key, pack_row, read_u64, split_client_key, u64, unpack_row,
+    COMMITTED_BY_OWNER,
+    OWNER,
+    PLACE,
+    PROGRESS,
+    RANGE,
+    SUBSCRIPTION,
+    WORK,
+    client_key,
+    pack_row,
+    read_u64,
+    split_client_key,
+    u64,
+    unpack_row,
 )  # fmt: skip
 
 WORK_TOLD_MAX = 100_000
@@ -24,7 +36,9 @@ class Owners:
     def __init__(self, engine: Engine, homes: Homes) -> None:
         self._homes = homes
         row = engine.get(HOME_FAMILY, OWNER)
-        self.token, self.holder = unpack_row(row) if row else (0, "")
+        fields = unpack_row(row) if row else (0, "")
+        self.token: int = fields[0]
+        self.holder: str = fields[1]
 
     def own(self, draft: Draft, name: str) -> Owned:
         self.token += 1

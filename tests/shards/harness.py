@@ -1,0 +1,106 @@
+"""One shard core on an in-memory engine, driven tick by tick; a peer is a link number and what it was sent."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TypeVar
+
+from shards.core import ShardCore, ShardOptions
+from shards.engine_memory import MemoryEngine
+from shards.events import CloseLink, Committed, Effect, FrameReceived, LinkDown, LinkUp, Send, SendToShard, SpaceChanged, Submit, TickEnded
+from shards.frames import Answer, Entry, Frame, Reply, Request, decode, encode
+from shards.slots import SlotTable
+from shards.store import Store, StoreOptions
+
+T = TypeVar("T", bound=Frame)
+
+
+class Harness:
+    """`sync=False` holds commits back until `commit()`."""
+
+    def __init__(self, engine: MemoryEngine | None = None, shard: int = 0, n_shards: int = 1, options: ShardOptions | None = None) -> None:
+        self.engine = engine if engine is not None else MemoryEngine()
+        self.now_ms = 1_000_000
+        self.options = options or ShardOptions()
+        self.shard, self.n_shards = shard, n_shards
+        self.sent: dict[int, list[Frame]] = defaultdict(list)
+        self.closed: dict[int, str] = {}
+        self.forwarded: list[SendToShard] = []
+        self.numbers: dict[str, int] = defaultdict(int)
+        self.names: dict[int, str] = {}
+        self._open()
+
+    def _open(self) -> None:
+        store = Store.open(self.engine, StoreOptions(), self.now_ms, self.now_ms)
+        self.core = ShardCore(self.shard, SlotTable.initial(self.n_shards), self.engine, store, self.options)
+        self.uncommitted: list[int] = []
+        self.engine.sync()
+        self._carry_out(self.core.handle(Committed(self.core.recovered)))
+
+    def reopen(self, power: bool = False) -> None:
+        """A crash: RAM is gone, the disk stays (with `power`, only what was synced)."""
+        self.engine = self.engine.crash(power=power)
+        self.names.clear()
+        self.sent.clear()
+        self._open()
+
+    def link(self, link: int, role: str, name: str) -> None:
+        self.names[link] = name
+        self._carry_out(self.core.handle(LinkUp(link, role, name)))
+
+    def unlink(self, link: int) -> None:
+        self.core.handle(LinkDown(link))
+
+    def receive(self, link: int, frame: Frame) -> None:
+        self._carry_out(self.core.handle(FrameReceived(link, decode(encode(frame)))))
+
+    def request(self, link: int, *entries: Entry) -> int:
+        """A numbered frame; it is taken at the next tick."""
+        name = self.names[link]
+        self.numbers[name] += 1
+        self.receive(link, Request(self.numbers[name], list(entries)))
+        return self.numbers[name]
+
+    def ask(self, link: int, *entries: Entry) -> list[Reply]:
+        """A numbered frame, a tick and a sync: the replies."""
+        number = self.request(link, *entries)
+        self.tick()
+        answer = [frame for frame in self.sent[link] if isinstance(frame, Answer) and frame.number == number]
+        assert len(answer) == 1, f"frame {number} has {len(answer)} answers"
+        return answer[0].replies
+
+    def tick(self, ms: int = 1, sync: bool = True) -> None:
+        self.now_ms += ms
+        self._carry_out(self.core.handle(TickEnded(self.now_ms * 1000, self.now_ms, self.now_ms)))
+        if sync:
+            self.commit()
+        self.core.check()
+
+    def commit(self) -> None:
+        self.engine.sync()
+        if self.uncommitted:
+            position = self.uncommitted[-1]
+            self.uncommitted = []
+            self._carry_out(self.core.handle(Committed(position)))
+
+    def space(self, level: int) -> None:
+        self.core.handle(SpaceChanged(level))
+
+    def take(self, link: int, kind: type[T]) -> list[T]:
+        """Frames of this kind that the link was sent, and forget them."""
+        found = [frame for frame in self.sent[link] if isinstance(frame, kind)]
+        self.sent[link] = [frame for frame in self.sent[link] if not isinstance(frame, kind)]
+        return found
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(link, frame):
+                    self.sent[link].append(decode(encode(frame)))
+                case Submit(record):
+                    self.engine.write(record.ops)
+                    self.uncommitted.append(record.position)
+                case CloseLink(link, why):
+                    self.closed[link] = why
+                case SendToShard():
+                    self.forwarded.append(effect)
