@@ -48,10 +48,11 @@ class BadStructure(ValueError):
 
 
 class Leaf(NamedTuple):
-    """A stream: its static key, and its levels with None where they vary."""
+    """A stream: its static key, its levels with None where they vary, and whether its topics begin with ``$``."""
 
     static: bytes
     levels: tuple[bytes | None, ...]
+    special: bool
 
 
 class _State:
@@ -65,6 +66,9 @@ class _State:
 
 
 _Path = tuple[bytes | None, ...]
+
+_Link = tuple["_Link", bytes | None] | tuple[()]
+"""A path built backwards, (path before, last level): a step costs the same however deep it is."""
 
 
 class TopicStructure:
@@ -98,7 +102,7 @@ class TopicStructure:
                 else:
                     varying.append(level)
             state = child
-        return state.end or self._end(state, levels, len(varying)), varying
+        return state.end or self._end(state, levels), varying
 
     def lookup(self, topic: bytes) -> tuple[Leaf, list[bytes]] | None:
         """As ``learn``, without learning: None for a topic whose stream is not known."""
@@ -132,30 +136,30 @@ class TopicStructure:
         found: list[tuple[Leaf, _Path]] = []
         start = self._special if topic_filter[:1] == b"$" else self._root
         # An explicit stack: a topic may have thousands of levels, more than Python recurses.
-        stack: list[tuple[_State, int, _Path]] = [(start, 0, ())]
+        stack: list[tuple[_State, int, _Link]] = [(start, 0, ())]
         while stack:
             state, depth, wanted = stack.pop()
             if depth == len(levels):
                 if state.end is not None:
-                    found.append((state.end, wanted))
+                    found.append((state.end, _path(wanted)))
                 continue
             level = levels[depth]
             if level == b"#":
                 if state.end is not None:
-                    found.append((state.end, wanted))
+                    found.append((state.end, _path(wanted)))
                 stack.extend((child, depth, wanted) for child in state.literal.values())
                 if state.plus is not None:
-                    stack.append((state.plus, depth, (*wanted, None)))
+                    stack.append((state.plus, depth, (wanted, None)))
             elif level == b"+":
                 stack.extend((child, depth + 1, wanted) for child in state.literal.values())
                 if state.plus is not None:
-                    stack.append((state.plus, depth + 1, (*wanted, None)))
+                    stack.append((state.plus, depth + 1, (wanted, None)))
             else:
                 child = state.literal.get(level)
                 if child is not None:
                     stack.append((child, depth + 1, wanted))
                 if state.plus is not None:
-                    stack.append((state.plus, depth + 1, (*wanted, level)))
+                    stack.append((state.plus, depth + 1, (wanted, level)))
         found.sort()
         return found
 
@@ -171,7 +175,9 @@ class TopicStructure:
 
     def compress(self, static: bytes, topic_filter: bytes) -> _Path:
         """What the filter wants of the varying levels of this stream, as ``match`` gives it."""
-        structure = self.leaf(static).levels
+        _, structure, special = self.leaf(static)
+        if special != (topic_filter[:1] == b"$"):
+            raise self._mismatch(static, topic_filter)
         levels = topic_filter.split(b"/")
         wanted: list[bytes | None] = []
         for depth, own in enumerate(structure):
@@ -209,22 +215,22 @@ class TopicStructure:
                 raise BadStructure(f"row {key.hex()} -> {identity.hex()} is no edge of a topic structure")
             children.setdefault(parent, []).append((kind, level, identity))
             count += 1
-        stack: list[tuple[_State, _Path]] = [(structure._root, ()), (structure._special, ())]
+        stack: list[tuple[_State, _Link, bool]] = [(structure._root, (), False), (structure._special, (), True)]
         while stack:
-            state, path = stack.pop()
+            state, path, special = stack.pop()
             for kind, level, identity in children.get(state.id, ()):
                 count -= 1
                 structure._states.add(identity)
                 if kind == END:
-                    state.end = structure._leaves[identity] = Leaf(identity, path)
+                    state.end = structure._leaves[identity] = Leaf(identity, _path(path), special)
                     continue
                 child = _State(identity)
                 if kind == PLUS:
                     state.plus = child
-                    stack.append((child, (*path, None)))
+                    stack.append((child, (path, None), special))
                 else:
                     state.literal[level] = child
-                    stack.append((child, (*path, level)))
+                    stack.append((child, (path, level), special))
         if count:
             raise BadStructure(f"{count} rows of the topic structure hang on no state that a root reaches")
         return structure
@@ -233,20 +239,24 @@ class TopicStructure:
         """The structure the next generation begins with: every path with a varying level in it, so that it need not be
         learned again. Topics of literal levels only are left behind, which is how one-off topics are forgotten."""
         heir = TopicStructure(thresholds)
-        stack: list[tuple[_State, _State | None, _Path]] = [(self._root, None, ()), (self._special, None, ())]
-        roots = {ROOT: heir._root, SPECIAL: heir._special}
+        # (state, nearest known ancestor in the heir, levels since then, a + edge among those from the root, path, special):
+        # the heir gets states only where a + edge is met.
+        stack: list[tuple[_State, _State, _Link, bool, _Link, bool]] = [
+            (self._root, heir._root, (), False, (), False),
+            (self._special, heir._special, (), False, (), True),
+        ]
         while stack:
-            state, own, path = stack.pop()
-            if own is not None and state.end is not None and own.end is None:
-                heir._end_with(own, path)
-            for level, child in state.literal.items():
-                stack.append((child, None if own is None else heir._child(own, level), (*path, level)))
+            state, own, missing, varies, path, special = stack.pop()
+            if state.plus is not None or varies:
+                for step in _path(missing):
+                    own = heir._child(own, step)
+                missing = ()
+            if varies and state.end is not None:
+                heir._end_with(own, _path(path), special)
             if state.plus is not None:
-                if own is None:
-                    own = roots[SPECIAL if path and path[0] is not None and path[0][:1] == b"$" else ROOT]
-                    for step in path:
-                        own = heir._child(own, step)
-                stack.append((state.plus, heir._child(own, None), (*path, None)))
+                stack.append((state.plus, heir._child(own, None), (), True, (path, None), special))
+            for level, child in state.literal.items():
+                stack.append((child, own, (missing, level), varies, (path, level), special))
         return heir
 
     # ---- within
@@ -274,22 +284,21 @@ class TopicStructure:
             state.literal[level] = child
         return child
 
-    def _end(self, state: _State, levels: list[bytes], varying_count: int) -> Leaf:
-        if varying_count == 0:
-            return self._end_with(state, tuple(levels))
-        # Rare: walk again to see which levels took a + edge.
+    def _end(self, state: _State, levels: list[bytes]) -> Leaf:
+        """The first topic that ends here. Walks again, as the way here did not note which levels took the + edge."""
+        special = levels[0][:1] == b"$"
         path: list[bytes | None] = []
-        at = self._special if levels[0][:1] == b"$" else self._root
+        at = self._special if special else self._root
         for level in levels:
             child = at.literal.get(level)
             path.append(level if child is not None else None)
             at = child or at.plus or at
         assert at is state, f"{levels!r} does not lead to the state it just reached"
-        return self._end_with(state, tuple(path))
+        return self._end_with(state, tuple(path), special)
 
-    def _end_with(self, state: _State, path: _Path) -> Leaf:
+    def _end_with(self, state: _State, path: _Path, special: bool) -> Leaf:
         static = self._state_id(state.id, END, b"")
-        leaf = state.end = self._leaves[static] = Leaf(static, path)
+        leaf = state.end = self._leaves[static] = Leaf(static, path, special)
         return leaf
 
     def _state_id(self, parent: bytes, kind: bytes, level: bytes) -> bytes:
@@ -306,3 +315,12 @@ class TopicStructure:
 
     def _mismatch(self, static: bytes, topic_filter: bytes) -> StructureMismatch:
         return StructureMismatch(f"filter {topic_filter!r} matches nothing in stream {static.hex()} {self._leaves[static].levels!r}")
+
+
+def _path(link: _Link) -> _Path:
+    levels: list[bytes | None] = []
+    while link:
+        link, level = link
+        levels.append(level)
+    levels.reverse()
+    return tuple(levels)
