@@ -71,11 +71,12 @@ run: env-runtime ## a broker on 127.0.0.1:1883 (PORT=), its data in ./data (DATA
 format: env ## lay the code out and mend what ruff can mend
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-lint: env ## everything that reads the code without running it
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy $(CHECKED)
-	$(BIN)/lint-imports
+lint: env ## everything that reads the code without running it; all of it, also after a failure
+	@failed=; \
+	for step in "$(BIN)/ruff format --check ." "$(BIN)/ruff check ." "$(BIN)/mypy $(CHECKED)" "$(BIN)/lint-imports"; do \
+		echo "$$step"; $$step || failed="$$failed, $${step#$(BIN)/}"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "lint failed: $${failed#, }"; exit 1; fi
 
 test-fast: env ## the tests that take a moment
 	$(BIN)/python -m pytest -m "not slow and not broker" --ignore=tests/broker --ignore=tests/cluster
