@@ -63,10 +63,11 @@ class Decoder:
     ``version`` None: the stream begins with a CONNECT, and ``version`` is set from it.  When that
     CONNECT is refused, ``version`` is the one to answer in, or None when no answer can be read.
     ``role`` is whose eyes read: ``server`` reads what a client sends.
+    ``connect_bytes_max`` is the limit while nobody knows who the peer is.
     ``names`` keeps the topic names that were checked already; connections share it.
     """
 
-    __slots__ = ("_failure", "_held", "_names", "_packet_bytes_max", "_role", "_wanted", "version")
+    __slots__ = ("_connect_bytes_max", "_failure", "_held", "_names", "_packet_bytes_max", "_role", "_wanted", "version")
 
     def __init__(
         self,
@@ -74,11 +75,13 @@ class Decoder:
         packet_bytes_max: int,
         role: Role = "server",
         names: TopicNames = _SHARED_NAMES,
+        connect_bytes_max: int | None = None,
     ) -> None:
         if version is None and role == "client":
             raise ValueError("a client knows its version")
         self.version = version
         self._packet_bytes_max = packet_bytes_max
+        self._connect_bytes_max = packet_bytes_max if connect_bytes_max is None else min(connect_bytes_max, packet_bytes_max)
         self._role: Role = role
         self._names = names
         self._held = bytearray()
@@ -127,7 +130,8 @@ class Decoder:
             # Not hot, or not plain, or not valid, or not complete: the general way sorts it out.
             version = self.version
             kind = check_first_byte(first, version, self._role)
-            start, end = frame(data, pos, self._packet_bytes_max, shortest=version == MQTT_5)
+            bytes_max = self._packet_bytes_max if version is not None else self._connect_bytes_max
+            start, end = frame(data, pos, bytes_max, shortest=version == MQTT_5)
             if end > size:
                 self._wanted = end - pos
                 return pos
