@@ -40,7 +40,7 @@ class ClientConnection(asyncio.Protocol):
         self.listener = listener
         self.peer = ""
         self._owner = owner
-        self._decoder = Decoder(None, owner.connect_bytes_max)
+        self._decoder = Decoder(None, owner.packet_bytes_max, connect_bytes_max=owner.connect_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._closing = False
         self._paused = False
@@ -59,17 +59,13 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
-        decoder = self._decoder
-        first = decoder.version is None
         try:
-            items = decoder.feed(data)
+            items = self._decoder.feed(data)
         except DecodeError as error:
             if error.items:
                 self._owner.received(self, error.items)
             self._owner.malformed(self, int(error.reason), error.detail)
             return
-        if first and decoder.version is not None:
-            decoder.packet_bytes_max = self._owner.packet_bytes_max
         if items:
             self._owner.received(self, items)
 

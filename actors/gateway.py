@@ -11,6 +11,7 @@ import os
 import random
 import secrets
 import time
+from dataclasses import asdict
 from itertools import count
 
 import structlog
@@ -23,6 +24,7 @@ from actors.settings import gateway_options
 from actors.shard_client import ShardClient
 from actors.topology import Announcement, Health, ListenerInfo, Topology, announce, member_name
 from config.load import from_json
+from config.schema import TcpListener
 from gateway import frames as peer_frames
 from gateway.core import GatewayCore
 from gateway.events import (
@@ -66,18 +68,17 @@ class GatewayServer:
         secret = topology.secret
         slots = SlotTable.initial(topology.n_shards)
         rng = random.Random(secrets.randbits(64))
-        self._core = GatewayCore(name, slots, topology.n_shards, topology.n_sessions, gateway_options(config), rng)
+        self._core = GatewayCore(name, slots, topology.n_sessions, gateway_options(config), rng)
         self._pump = Pump(self._tick)
         self._shards = [ShardClient(i, topology.shard_endpoint(i), self, secret, "gateway", name) for i in range(topology.n_shards)]
-        self._sessions = [
-            _SessionLink(self, i, topology.session_endpoint(i), secret, name) for i in range(topology.n_sessions)
-        ]
+        self._sessions = [_SessionLink(self, i, topology.session_endpoint(i), secret, name) for i in range(topology.n_sessions)]
         self._peers = _PeerLinks(self)
         self._peer_server = LinkServer(topology.gateway_endpoint(self._index), self._peers, secret, "gateway", name)
         self._peer_clients = [LinkClient(topology.gateway_endpoint(i), self._peers, secret, "gateway", name) for i in range(self._index)]
         await self._peer_server.start()
-        for client in (*self._shards, *self._sessions, *self._peer_clients):
-            client.start()
+        links: list[ShardClient | _SessionLink | LinkClient] = [*self._shards, *self._sessions, *self._peer_clients]
+        for link in links:
+            link.start()
         self._heart = Heartbeat(topology.heartbeat_path(self._index))
         self._beat()
         await self._wait_for_tables()
@@ -97,15 +98,16 @@ class GatewayServer:
             server.close()
         self._feed(Stopping())
         deadline = time.monotonic() + STOP_WITHIN_SECONDS
-        while time.monotonic() < deadline and (self._connections or any(client.backlog for client in self._shards)):
+        while time.monotonic() < deadline and (self._core.connections or not self._core.settled()):
             await asyncio.sleep(0.05)
         for connection in list(self._connections.values()):
             connection.close()
         for timer in self._tasks:
             timer.cancel()
         self._pump.stop()
-        for client in (*self._peer_clients, *self._sessions, *self._shards):
-            await client.stop()
+        links: list[ShardClient | _SessionLink | LinkClient] = [*self._peer_clients, *self._sessions, *self._shards]
+        for link in links:
+            await link.stop()
         await self._peer_server.stop()
         self._heart.close()
 
@@ -114,7 +116,7 @@ class GatewayServer:
         return Health(self._started is not None, f"shards away: {away}" if away else "")
 
     def counters(self) -> dict[str, int]:
-        return {**self._core.counters_now(), "connections": len(self._connections)}
+        return {**asdict(self._core.counters), "connections": len(self._connections)}
 
     # ------------------------------------------------------------------ listening
 
@@ -127,8 +129,7 @@ class GatewayServer:
                 return
             await asyncio.sleep(0.02)
 
-    async def _listen(self, tcp: object) -> list[ListenerInfo]:
-        config = from_json(self._topology.config_json).listeners.tcp
+    async def _listen(self, config: TcpListener) -> list[ListenerInfo]:
         if not config.enable:
             return []
         host, port = config.bind.host, config.bind.port

@@ -47,7 +47,7 @@ class LinkOwner(Protocol):
 class Link(asyncio.Protocol):
     """One socket, from connection to loss.  `number` is never used twice in a process."""
 
-    def __init__(self, owner: LinkOwner, secret: bytes, role: str, name: str, dials: bool, closed: Callable[[], None]) -> None:
+    def __init__(self, owner: LinkOwner, secret: bytes, role: str, name: str, dials: bool, closed: Callable[[Link], None]) -> None:
         self.number = next(_link_numbers)
         self.peer_role = ""
         self.peer_name = ""
@@ -97,7 +97,7 @@ class Link(asyncio.Protocol):
         if self.up:
             self.up = False
             self._owner.link_down(self)
-        self._closed()
+        self._closed(self)
 
     def data_received(self, data: bytes) -> None:
         if self._chunks:
@@ -140,6 +140,7 @@ class Link(asyncio.Protocol):
 
     def _shake(self, frame: bytes) -> bool:
         """Rows: [nonce] from both at once, then [role, name, proof over the other's nonce] from both."""
+        role, name, good = "", "", False
         try:
             row = msgpack.unpackb(frame, raw=False)
             if len(row) == 1:
@@ -149,8 +150,8 @@ class Link(asyncio.Protocol):
             role, name, proof = row
             side = b"server" if self._dials else b"client"
             good = hmac.compare_digest(self._proof(side, self._nonce, role, name), proof)
-        except (ValueError, TypeError, AttributeError, msgpack.UnpackException):
-            good = False
+        except (ValueError, TypeError, AttributeError, msgpack.UnpackException) as error:
+            log.warning("link.bad_proof", cause=str(error))
         if not good:
             self.close("the peer did not prove the cluster's secret")
             return False
@@ -180,9 +181,12 @@ class LinkServer:
         os.chmod(self._path, 0o600)
 
     def _accept(self) -> Link:
-        link = Link(self._owner, self._secret, self._role, self._name, False, lambda: self._links.pop(link.number, None) and None)
+        link = Link(self._owner, self._secret, self._role, self._name, False, self._forget)
         self._links[link.number] = link
         return link
+
+    def _forget(self, link: Link) -> None:
+        self._links.pop(link.number, None)
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -211,7 +215,7 @@ class LinkClient:
         wait, longest = RECONNECT_SECONDS
         while True:
             self._lost.clear()
-            link = Link(self._owner, self._secret, self._role, self._name, True, self._lost.set)
+            link = Link(self._owner, self._secret, self._role, self._name, True, lambda _: self._lost.set())
             try:
                 await asyncio.get_running_loop().create_unix_connection(lambda link=link: link, self._path)  # type: ignore[misc]
             except OSError:

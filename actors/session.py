@@ -12,11 +12,12 @@ import secrets
 import structlog
 
 from actors.links import Link, LinkServer
-from actors.pump import Pump
+from actors.pump import Pump, settle_gc
+from actors.settings import session_options
 from actors.shard_client import ShardClient
 from actors.topology import Announcement, Health, Topology, announce, member_name
 from config.load import from_json
-from sessions.core import SessionCore, SessionOptions
+from sessions.core import SessionCore
 from sessions.events import (
     AskShard, Effect, Event, FeedReceived, FromGateway, GatewayLinked, GatewayLost, QueryShard, Replied, ShardLinked, ShardLost,
     TickEnded, ToFeed, ToGateway, ToldBy, Wake, WorkReceived,
@@ -47,7 +48,7 @@ class SessionServer:
         config = from_json(topology.config_json)
         name = f"{member_name('session', self._index)}:{secrets.token_hex(8)}"
         served = frozenset(shard for shard in range(topology.n_shards) if topology.session_of_shard(shard) == self._index)
-        self._core = SessionCore(topology.n_shards, served, SlotTable.initial(topology.n_shards), SessionOptions.of(config))
+        self._core = SessionCore(topology.n_shards, served, SlotTable.initial(topology.n_shards), session_options(config))
         self._pump = Pump(self._tick)
         self._shards = [
             ShardClient(shard, topology.shard_endpoint(shard), self, topology.secret, "session", name) for shard in range(topology.n_shards)
@@ -56,6 +57,7 @@ class SessionServer:
         await self._server.start()
         for client in self._shards:
             client.start()
+        settle_gc()
         self._started = Announcement("session", member_name("session", self._index), os.getpid())
         announce(topology, self._started)
         log.info("session.started", name=name, shards=sorted(served))

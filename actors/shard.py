@@ -1,0 +1,286 @@
+"""The shard actor: one RocksDB, one shard core, links from everybody; carries out what core and committer decide.
+
+The store is written on the loop, unsynced; the sync runs in one thread of its own, because it releases the interpreter lock
+and nothing else of the store does (docs/performance.md).  A write or a sync that fails ends the process: what is on disk is
+read again by the next one, and whoever was not answered sends again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import structlog
+
+from actors.links import Link, LinkServer
+from actors.pump import Pump, settle_gc
+from actors.settings import shard_options, store_options
+from actors.shard_client import ShardClient
+from actors.topology import Announcement, Health, Topology, announce, member_name
+from config.load import from_json
+from shards import committer as commits
+from shards.clock import AgeClock, AgeMark, Reading
+from shards.core import ShardCore
+from shards.engine import HOME_FAMILY, StoreFailed, StoreFull, StoreInUse
+from shards.engine_rocks import RocksEngine
+from shards.events import CloseLink, Committed, Effect, FrameReceived, LinkDown, LinkUp, Send, SendToShard, SpaceChanged, Submit, TickEnded
+from shards.frames import Entry, Frame, Reply, Retain, Retained, decode, encode
+from shards.rows import META
+from shards.slots import SlotTable
+from shards.store import Store
+
+log = structlog.get_logger(__name__)
+
+AGE_ROW = META + b"age"
+AGE_EVERY_SECONDS = 10.0
+TICK_WITHIN_MS = 500
+OPEN_RETRY_SECONDS = 1.0
+SPACE_EVERY_SECONDS = 1.0
+SPACE_LOW_BYTES = 256 << 20
+SPACE_NONE_BYTES = 64 << 20
+
+
+def read_clocks() -> Reading:
+    """The clocks of this machine that age is made of (shards.clock)."""
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return Reading(time.time_ns() // 1_000_000, boot_id, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
+
+
+class ShardServer:
+    """Owns one shard's engine and core.
+
+    If a request is answered, its effect survives any crash.  If it is not, it may or may not have happened: whoever asked
+    sends it again under the same number, and it happens once.
+    """
+
+    def __init__(self, topology: Topology, index: int) -> None:
+        self._topology = topology
+        self._index = index
+        self._started: Announcement | None = None
+        self._links: dict[int, Link] = {}
+        self._failed = ""
+
+    async def start(self) -> Announcement:
+        """Waits, loudly, as long as the store cannot be opened for lack of room; other faults end the process."""
+        if self._started is not None:
+            return self._started
+        topology = self._topology
+        self._config = from_json(topology.config_json)
+        self._engine = await self._open_engine()
+        self._boot_id = read_clocks().boot_id
+        self._open_core()
+        self._sync_thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
+        self._space_thread = ThreadPoolExecutor(1, thread_name_prefix="space")
+        self._pump = Pump(self._tick)
+        self._committer = commits.LocalCommitter()
+        name = f"{member_name('shard', self._index)}:{secrets.token_hex(8)}"
+        self._server = LinkServer(topology.shard_endpoint(self._index), self, topology.secret, "shard", name)
+        others = [shard for shard in range(topology.n_shards) if shard != self._index]
+        self._others = {
+            shard: ShardClient(shard, topology.shard_endpoint(shard), _Outbox(self), topology.secret, "shard", name) for shard in others
+        }
+        self._drive(self._committer.handle(commits.Opened(self._core.recovered)))
+        await self._server.start()
+        for client in self._others.values():
+            client.start()
+        self._space_task = asyncio.get_running_loop().create_task(self._watch_space())
+        settle_gc()
+        self._started = Announcement("shard", member_name("shard", self._index), os.getpid())
+        announce(topology, self._started)
+        log.info("shard.started", shard=self._index, recovered=self._core.recovered, generations=len(self._store.generations()))
+        return self._started
+
+    async def stop(self) -> None:
+        """Whoever is linked is cut off; what was taken is committed; the store is closed."""
+        if self._started is None:
+            return
+        self._started = None
+        await self._server.stop()
+        for client in self._others.values():
+            await client.stop()
+        self._tick()
+        for _ in range(1000):
+            if self._committer.state == "idle" and not self._core.busy:
+                break
+            await asyncio.sleep(0.01)
+        self._space_task.cancel()
+        self._pump.stop()
+        self._sync_thread.shutdown(wait=True)
+        self._engine.close()
+        log.info("shard.stopped", shard=self._index)
+
+    async def health(self) -> Health:
+        return Health(self._started is not None and not self._failed, self._failed)
+
+    def counters(self) -> dict[str, int]:
+        return self._core.counters
+
+    # ------------------------------------------------------------------ opening
+
+    async def _open_engine(self) -> RocksEngine:
+        path = self._topology.store_path(self._index)
+        path.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                return RocksEngine(str(path))
+            except (StoreFull, StoreInUse) as error:
+                # A former process of this shard may still be on its way out; a full disk may get room again.
+                log.error("shard.cannot_open_yet", shard=self._index, cause=str(error))
+                await asyncio.sleep(OPEN_RETRY_SECONDS)
+
+    def _open_core(self) -> None:
+        now = read_clocks()
+        mark = self._engine.get(HOME_FAMILY, AGE_ROW)
+        self._age = AgeClock(AgeMark.decode(mark) if mark else None, now)
+        if self._age.suspended:
+            log.error("shard.clock_jumped", shard=self._index, cause=str(self._age.jump))
+        age_ms = self._age.age_ms(now)
+        self._store = Store.open(self._engine, store_options(self._config), age_ms, now.wall_ms)
+        slots = SlotTable.initial(self._topology.n_shards)
+        self._core = ShardCore(self._index, slots, self._engine, self._store, shard_options(self._config))
+        self._opened = time.monotonic_ns()
+        self._age_written = 0.0
+
+    # ------------------------------------------------------------------ the tick
+
+    def _tick(self) -> None:
+        loop_time = time.monotonic()
+        reading = Reading(time.time_ns() // 1_000_000, self._boot_id, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
+        if loop_time - self._age_written >= AGE_EVERY_SECONDS:
+            self._age_written = loop_time
+            self._core.note(AGE_ROW, self._age.mark(reading).encode())
+        elapsed_us = (time.monotonic_ns() - self._opened) // 1000
+        now = TickEnded(elapsed_us, self._age.age_ms(reading), reading.wall_ms, self._age.suspended)
+        self._carry_out(self._core.handle(now))
+        if self._core.busy:
+            self._pump.soon()
+        self._pump.within(TICK_WITHIN_MS)
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        links = self._links
+        for effect in effects:
+            match effect:
+                case Send(number, frame):
+                    link = links.get(number)
+                    if link is not None:
+                        link.send(encode(frame))
+                case Submit(record):
+                    self._drive(self._committer.handle(commits.Submit(record)))
+                case SendToShard(shard, source, items):
+                    entries: list[Entry] = [Retain(source, items)]
+                    self._others[shard].ask(items[-1][0], entries)
+                case CloseLink(number, why):
+                    link = links.get(number)
+                    if link is not None:
+                        link.close(why)
+
+    def _drive(self, effects: list[commits.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case commits.Write(record):
+                    try:
+                        self._engine.write(record.ops)
+                    except StoreFailed as error:
+                        self._die(f"write at position {record.position}: {error}")
+                case commits.StartSync():
+                    asyncio.get_running_loop().call_soon(self._begin_sync)
+                case commits.Committed(position):
+                    self._carry_out(self._core.handle(Committed(position)))
+                    if self._core.busy:
+                        self._pump.soon()
+                case commits.Refused(position, reason):
+                    self._die(f"record at position {position} refused: {reason}")
+                case commits.Failed(reason):
+                    self._die(f"sync: {reason}")
+
+    def _begin_sync(self) -> None:
+        if self._failed:
+            return
+        self._drive(self._committer.handle(commits.SyncStarted()))
+        done = asyncio.get_running_loop().run_in_executor(self._sync_thread, self._engine.sync)
+        done.add_done_callback(self._synced)
+
+    def _synced(self, done: asyncio.Future[None]) -> None:
+        error = done.exception()
+        if error is None:
+            self._drive(self._committer.handle(commits.SyncDone()))
+        else:
+            self._drive(self._committer.handle(commits.SyncFailed(str(error))))
+
+    def _die(self, reason: str) -> None:
+        """RAM and disk may differ from here on: the process ends, the next one reads the disk."""
+        self._failed = reason
+        log.error("shard.failed", shard=self._index, cause=reason)
+        sys.stderr.flush()
+        os._exit(70)
+
+    # ------------------------------------------------------------------ room on the disk
+
+    async def _watch_space(self) -> None:
+        path = str(self._topology.store_path(self._index))
+        level = 0
+        while True:
+            free = await asyncio.get_running_loop().run_in_executor(self._space_thread, _free_bytes, path)
+            seen = 2 if free < SPACE_NONE_BYTES else 1 if free < SPACE_LOW_BYTES else 0
+            if seen != level:
+                level = seen
+                log.warning("shard.space", shard=self._index, free_bytes=free, level=level)
+                self._carry_out(self._core.handle(SpaceChanged(level)))
+            await asyncio.sleep(SPACE_EVERY_SECONDS)
+
+    # ------------------------------------------------------------------ LinkOwner
+
+    def link_up(self, link: Link) -> None:
+        self._links[link.number] = link
+        self._carry_out(self._core.handle(LinkUp(link.number, link.peer_role, link.peer_name)))
+        self._pump.soon()
+
+    def link_frame(self, link: Link, data: bytes) -> None:
+        try:
+            frame = decode(data)
+        except ValueError as error:
+            link.close(str(error))
+            return
+        self._core.handle(FrameReceived(link.number, frame))
+        self._pump.soon()
+
+    def link_down(self, link: Link) -> None:
+        self._links.pop(link.number, None)
+        self._core.handle(LinkDown(link.number))
+
+    def outbox_arrived(self, shard: int, upto: int) -> None:
+        """A retained message of ours is at its home."""
+        self._carry_out(self._core.outbox_arrived(shard, upto))
+        self._pump.soon()
+
+
+class _Outbox:
+    """Hears from the homes of retained messages."""
+
+    def __init__(self, server: ShardServer) -> None:
+        self._arrived: Callable[[int, int], None] = server.outbox_arrived
+
+    def shard_linked(self, shard: int) -> None:
+        pass
+
+    def shard_lost(self, shard: int) -> None:
+        pass
+
+    def shard_replied(self, shard: int, id: int, replies: list[Reply]) -> None:
+        for reply in replies:
+            if isinstance(reply, Retained):
+                self._arrived(shard, reply.applied)
+
+    def shard_told(self, shard: int, frame: Frame) -> None:
+        log.error("shard.unexpected_frame", shard=shard, frame=type(frame).__name__)
+
+
+def _free_bytes(path: str) -> int:
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
