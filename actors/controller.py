@@ -19,7 +19,7 @@ from actors.topology import Announcement, Health, Role, Topology, announce, memb
 ROUND_S = 2.0
 ANSWER_S = 5.0
 BEGIN_ORDERLY_S = 20.0
-"""How long the next kind waits for the one it builds on. Not a condition: links redial, and a broken shard must not keep the others down."""
+"""How long the next kind waits for the one it builds on. Not a condition: links redial, and a broken shard must not keep others down."""
 STOP_S: dict[Role, float] = {"gateway": 4.0, "session": 4.0, "shard": 10.0}
 
 

@@ -20,6 +20,8 @@ def driver_environment(topology: Topology) -> dict[str, str]:
         environment = {name: value for name, value in environment.items() if not name.startswith("RAY_")}
         environment |= _ray_settings(topology)
     environment |= {RUN_MARK: str(topology.run_dir), DATA_MARK: str(topology.data_dir)}
+    # Ray's Python processes write their title over the environment that /proc shows, and our marks with it, unless told not to.
+    environment["SPT_NOENV"] = "1"
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return environment
 

@@ -1,0 +1,87 @@
+"""Which processes a data directory has at this moment, and what each is.
+
+Read from the kernel and from the announcements in the run directory, never from Ray, so it is true right after a kill and takes no
+longer when Ray is gone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from actors.datadir import read_run
+from actors.probe import all_answer
+from actors.processes import DATA_MARK, ancestors, descendants, marked, stat
+from actors.topology import ListenerInfo, Topology, member_name, read_announcements
+
+PROBE_S = 0.5
+# What Ray calls its own in the process table, and in its documentation.
+_RAY_NAMES = {"ray::DashboardA": "dashboard_agent", "ray::RuntimeEnv": "runtime_env_agent", "ray::IDLE": "idle_worker"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    pid: int
+    role: str
+    """shard, session, gateway, controller, driver, launcher; ray for everything of Ray's own."""
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    ready: bool
+    """Everyone who should be there is, and every gateway answered a CONNECT just now."""
+    data_dir: Path
+    listeners: Sequence[ListenerInfo]
+    processes: Sequence[Row]
+
+
+def take_census(data_dir: Path) -> Census:
+    run = read_run(data_dir)
+    launched = run is not None and run.launched()
+    rows = [Row(run.launcher.pid, "launcher", "launcher")] if run is not None and launched else []
+    announced = {each.process: each.announcement for each in read_announcements(run.run_dir)} if run is not None else {}
+    listeners: list[ListenerInfo] = []
+    spare = set(ancestors())
+    below = descendants(run.launcher.pid) if run is not None and launched else []
+    for process in sorted({*marked(DATA_MARK, str(data_dir)), *below}, key=lambda process: process.pid):
+        if process.pid in spare:
+            continue
+        announcement = announced.get(process)
+        if announcement is not None:
+            rows.append(Row(process.pid, announcement.role, announcement.name))
+            listeners.extend(announcement.listeners)
+        else:
+            rows.append(_unannounced(process.pid))
+    expected = _expected(run.run_dir) if run is not None and launched else set()
+    ready = bool(expected) and expected <= {row.name for row in rows} and all_answer(listeners, PROBE_S)
+    return Census(ready, data_dir, tuple(listeners), tuple(rows))
+
+
+def _expected(run_dir: Path) -> set[str]:
+    try:
+        topology = Topology.from_json((run_dir / "topology.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+    return {member_name(*member) for member in [*topology.members(), ("controller", 0)]}
+
+
+def _unannounced(pid: int) -> Row:
+    about = stat(pid)
+    if about is None:
+        return Row(pid, "ray", "gone")
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            command = file.read().split(b"\0")
+    except OSError:
+        command = []
+    if b"actors.driver" in command:
+        return Row(pid, "driver", "driver")
+    if about.name in _RAY_NAMES:
+        return Row(pid, "ray", _RAY_NAMES[about.name])
+    if about.name.startswith("ray::"):
+        return Row(pid, "ray", "worker")
+    script = next((Path(os.fsdecode(part)).stem for part in command[1:] if part.endswith(b".py")), None)
+    return Row(pid, "ray", script or about.name)

@@ -1,0 +1,39 @@
+"""`holdfast`: puts the commands together, and sees to it that an error is a sentence and never a traceback.
+
+Exit codes: 0 done, 1 could not be done, 2 was asked in a way that makes no sense.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from cli import config, down, status, up
+
+app = typer.Typer(
+    name="holdfast",
+    help="Holdfast, a durable MQTT broker.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("up")(up.up)
+app.command("down")(down.down)
+app.command("status")(status.status)
+app.add_typer(config.app, name="config")
+
+
+def main() -> None:
+    try:
+        app()
+    except (OSError, ImportError) as error:
+        # What the commands foresee they say themselves; this is a disk, a permission, a damaged installation.
+        print(f"holdfast: {error}.", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

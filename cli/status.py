@@ -1,0 +1,34 @@
+"""`holdfast status`: what runs in a data directory, for people and for scripts.
+
+The JSON form is an interface: `{ready, data_dir, listeners: [{gateway, kind, host, port, shared}], processes: [{pid, role, name}]}`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated
+
+import typer
+
+from actors.census import take_census
+from cli.paths import data_path
+
+
+def status(
+    data_dir: Annotated[str, typer.Option("--data-dir", metavar="DIR", help="Of the broker to look at.")] = "./data",
+    as_json: Annotated[bool, typer.Option("--json", help="JSON for scripts.")] = False,
+) -> None:
+    """Show every process of the broker, and whether it answers."""
+    census = take_census(data_path(data_dir))
+    if as_json:
+        listeners = [dataclasses.asdict(listener) for listener in census.listeners]
+        processes = [dataclasses.asdict(row) for row in census.processes]
+        print(json.dumps({"ready": census.ready, "data_dir": str(census.data_dir), "listeners": listeners, "processes": processes}))
+        return
+    print(f"{'ready' if census.ready else 'not ready'}: {census.data_dir}")
+    for listener in census.listeners:
+        shared = " (shared)" if listener.shared else ""
+        print(f"  {listener.kind:<4} {listener.host}:{listener.port} gateway {listener.gateway}{shared}")
+    for row in census.processes:
+        print(f"  {row.pid:>8} {row.role:<10} {row.name}")

@@ -1,0 +1,143 @@
+"""`holdfast up`: decides everything the configuration decides, then becomes the launcher or waits for one.
+
+Leaves all starting to actors.launcher. In the foreground this process turns into it, so that there is no third one between the
+operator's Ctrl-C and the broker; with --detach it starts one and waits until a client could connect.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from actors import ROOT
+from actors.spec import LaunchSpec
+from cli.paths import data_path
+from config.dump import dump_json
+from config.load import ConfigError, load
+from config.schema import Config
+
+START_WITHIN_S = 60.0
+STOP_MARGIN_S = 35.0
+"""After a start that failed the launcher still has to end what it started."""
+PRODUCT_TABLE = "actors.deploy:PRODUCT_TABLE"
+
+DataDir = Annotated[str | None, typer.Option("--data-dir", metavar="DIR", help="Where everything is stored. One broker at a time.")]
+
+
+def up(
+    data_dir: DataDir = None,
+    port: Annotated[int | None, typer.Option("--port", metavar="PORT", help="MQTT port; 0 takes a free one.")] = None,
+    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="TOML file.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set one key. May be given often.")] = None,
+    address: Annotated[str | None, typer.Option("--address", help="Join the Ray that runs there; auto: the one on this machine.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Return when a client can connect, and leave the broker running.")] = False,
+) -> None:
+    """Start the broker, and keep it running until Ctrl-C or `holdfast down`."""
+    sets = list(set_ or ())
+    if address is not None:
+        sets.append(f"ray.address={address}")
+    try:
+        loaded = load(config, sets=sets, data_dir=data_dir, port=port)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(problem, file=sys.stderr)
+        raise typer.Exit(1) from None
+    spec = launch_spec(loaded, cores=usable_cores(), start_within=START_WITHIN_S if detach else None)
+    if detach:
+        raise typer.Exit(_detached(spec))
+    _become_launcher(spec)
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def launch_spec(config: Config, *, cores: int, start_within: float | None, table: str = PRODUCT_TABLE) -> LaunchSpec:
+    """What the launcher needs of a configuration."""
+    messages = config.durable_storage.messages
+    host, _, port = config.listeners.tcp.bind.rpartition(":")
+    return LaunchSpec(
+        data_dir=str(data_path(config.data_dir)),
+        store_dir=str(data_path(messages.data_dir)) if messages.data_dir else "",
+        config_json=dump_json(config),
+        host=host.strip("[]"),
+        port=int(port),
+        n_shards=None if messages.n_shards == "auto" else messages.n_shards,
+        n_shards_new=config.shard_count(cores),
+        # Session actors are as dear as shards and do less: one for two shards, and never more than gateways could keep busy.
+        n_sessions=max(1, cores // 4),
+        n_gateways=config.gateway.count,
+        watchdog_after=config.gateway.watchdog_after.seconds if config.gateway.watchdog else None,
+        ray_address=config.ray.address,
+        ray_namespace=config.ray.namespace,
+        dashboard=config.ray.dashboard and config.ray.address == "local",
+        dashboard_port=config.ray.dashboard_port,
+        object_store_bytes=int(config.ray.object_store_bytes),
+        log_level=config.log.level,
+        log_json=config.log.format == "json",
+        table=table,
+        start_within=start_within,
+    )
+
+
+def _command(spec: LaunchSpec, report_fd: int) -> tuple[list[str], int]:
+    """The launcher's command line, and the descriptor it reads the specification from."""
+    file = tempfile.TemporaryFile()
+    file.write(spec.to_json().encode())
+    file.seek(0)
+    spec_fd = os.dup(file.fileno())
+    file.close()
+    # -P: the directory we were called in is not a place to import from.
+    return [sys.executable, "-P", "-m", "actors.launcher", str(spec_fd), str(report_fd)], spec_fd
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+
+
+def _become_launcher(spec: LaunchSpec) -> NoReturn:
+    command, spec_fd = _command(spec, 1)
+    os.set_inheritable(spec_fd, True)
+    sys.stdout.flush()
+    os.execve(command[0], command, _environment())
+
+
+def _detached(spec: LaunchSpec) -> int:
+    reader, writer = os.pipe()
+    command, spec_fd = _command(spec, writer)
+    launcher = subprocess.Popen(
+        command,
+        env=_environment(),
+        pass_fds=(spec_fd, writer),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    os.close(spec_fd)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as file:
+        try:
+            line = file.readline()
+        except KeyboardInterrupt:
+            launcher.terminate()
+            launcher.wait(STOP_MARGIN_S)
+            raise
+    if not line:
+        status = launcher.wait(STOP_MARGIN_S)
+        print(f"Holdfast did not start: the launcher ended with {status}; see {spec.data_dir}/logs/launcher.log.", file=sys.stderr)
+        return 1
+    report = json.loads(line)
+    if not report["ok"]:
+        launcher.wait(STOP_MARGIN_S)
+        print(report["text"], file=sys.stderr)
+        return 1
+    print(report["text"])
+    return 0

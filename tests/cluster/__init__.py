@@ -1,0 +1,1 @@
+"""Real processes under a real Ray: starting, dying, coming back, stopping."""
