@@ -193,7 +193,8 @@ class _Join:
         if not self._cursors:
             return self._scan(min(count, max(1, examine_max - self.examined)))
         found: list[int] = []
-        candidate = self._place + 1
+        before = self._place
+        candidate = before + 1
         agreed = turn = 0
         while len(found) < count:
             at = self._forward(turn, candidate)
@@ -209,7 +210,7 @@ class _Join:
                 agreed = 0
             elif candidate - 1 > self._place:
                 self._place = candidate - 1
-            if self.examined >= examine_max and self._place >= candidate - 1:
+            if self.examined >= examine_max and self._place > before:
                 break
         return found, self._place, False
 

@@ -1,0 +1,91 @@
+"""What only skipstream promises: its bytes on disk, and that equal hashes are told apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from shards.engine import Op, StoreFailed
+from shards.engine_memory import MemoryEngine
+from shards.layouts.port import LayoutOptions
+from shards.layouts.skipstream import SkipStream, hash_of
+from shards.messages import encode_message
+
+MANY = 1 << 30
+GOLDEN_H7 = "e75017cace788f82"
+GOLDEN = [
+    ("0000000000000000451d709d1a626917b0", "bda91198af13a133"),
+    ("00000000000000004c0000000000000001706c616e74", "a5bf101d2b411454"),
+    ("000000000000000050a5bf101d2b411454", "dbda840002b80618"),
+    ("000000000000000050dbda840002b80618", "1d709d1a626917b0"),
+    ("bda91198af13a13300000102030405060708", "76616c7565"),
+    ("bda91198af13a1330001e75017cace788f820102030405060708", ""),
+    ("bda91198af13a1330002ca73dcf5e072d4d60102030405060708", ""),
+]
+
+
+def opened(thresholds: tuple[int | None, ...]) -> tuple[MemoryEngine, SkipStream]:
+    engine = MemoryEngine()
+    engine.create_family(1)
+    return engine, SkipStream.open(engine, 1, LayoutOptions(thresholds))
+
+
+def test_the_keys_are_those_of_the_format_page() -> None:
+    # Property: golden bytes; a change here is a new layout with a new name, never a change of this one.
+    engine, layout = opened((9, 0))
+    key = layout.key_of(b"plant/7/t")
+    ops = layout.take_growth()
+    layout.put(ops, key, 0x0102030405060708, b"value")
+    engine.write(ops)
+    rows = [(k.hex(), v.hex()) for k, v in engine.scan(1, b"", b"\xff" * 40, 100)]
+    assert rows == GOLDEN
+
+
+def test_a_literal_message_is_one_op_and_each_varying_level_adds_one() -> None:
+    # Property: the cost of a stored message is known: 1 key, and 1 more per varying level.
+    _, layout = opened((9, 0))
+    for topic, varying in ((b"a", 0), (b"a/b", 1), (b"a/b/c/d", 3)):
+        ops: list[Op] = []
+        layout.put(ops, layout.key_of(topic), 5, b"v")
+        assert len(ops) == 1 + varying
+
+
+@pytest.mark.parametrize("topic_filter", [b"a/one/x", b"a/one/+", b"+/one/x"])
+def test_values_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch, topic_filter: bytes) -> None:
+    # Property: the index may lie, the message does not: a colliding topic is never delivered, and blocks nothing.
+    monkeypatch.setattr("shards.layouts.skipstream.hash_of", lambda level: b"samehash")
+    engine, layout = opened((0,))
+    ops: list[Op] = []
+    expected = []
+    for position in range(1, 400):
+        topic = b"a/one/x" if position % 50 == 0 else b"a/two/x"
+        value = encode_message(0, position, b"", topic, b"\0")
+        layout.put(ops, layout.key_of(topic), position, value)
+        if topic == b"a/one/x":
+            expected.append((position, value))
+    engine.write(ops)
+    (stream,) = layout.streams(topic_filter)
+    assert layout.read(stream, 0, 400, MANY, MANY, MANY).messages == expected
+    place, found, reads = 0, [], 0
+    while place < 400:
+        read = layout.read(stream, place, 400, 2, MANY, 20)
+        found += read.messages
+        place = read.place
+        reads += 1
+    assert found == expected
+    assert reads > 10, "examine_max counts what collided, too"
+
+
+def test_an_index_without_its_message_is_loud() -> None:
+    # Property: damage is reported, never skipped over as if nothing had been there.
+    engine, layout = opened((0,))
+    ops: list[Op] = []
+    layout.put(ops, layout.key_of(b"a"), 7, encode_message(0, 0, b"", b"a", b"\0"))
+    engine.write([op for op in ops if op[2] == b""])
+    (stream,) = layout.streams(b"a")
+    with pytest.raises(StoreFailed, match="missing"):
+        layout.read(stream, 0, 9, 1, 1, 1)
+
+
+def test_levels_are_indexed_by_blake2b() -> None:
+    # Property: golden vector of H8.
+    assert hash_of(b"7").hex() == GOLDEN_H7
