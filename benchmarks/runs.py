@@ -1,0 +1,231 @@
+"""Many PUBLISH packets and many acknowledgements at a time, as numpy views: what keeps the generator at about a microsecond per message.
+
+A publisher's frames all have one length, so they live in one matrix; a batch is stamped with a few column stores and sent with one call.
+What arrives is cut into runs: neighbouring packets with the same fixed header. A packet that differs only ends a run, so every legal
+stream is read, whatever mixture it is; only the speed depends on the mixture.
+
+Payload: publisher u32, sequence u32, time of sending i64 (CLOCK_MONOTONIC, ns), all little endian, then padding. A topic name ends with
+its number in `TOPIC_DIGITS` digits, so that a message that arrives under the wrong name is seen.
+Holds: the rows of a run are views of the receive buffer and are good only until the next receive into it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import wire
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+
+PAYLOAD_BYTES_MIN = 16
+TOPIC_DIGITS = 6
+_STAMP, _ID = struct.Struct("<Iq"), struct.Struct(">H")
+_POWERS = 10 ** np.arange(TOPIC_DIGITS - 1, -1, -1, dtype=np.int64)
+
+
+def topic_name(prefix: str, number: int) -> str:
+    """The topic with this number; all topics of a prefix have names of one length."""
+    return f"{prefix}/{number:0{TOPIC_DIGITS}d}"
+
+
+class PublishBlock:
+    """The PUBLISH frames of one publisher, made once and stamped before every send."""
+
+    def __init__(
+        self, version: wire.Version, qos: wire.QoS, prefix: str, topics: Sequence[int], payload_bytes: int, publisher: int, capacity: int
+    ) -> None:
+        if payload_bytes < PAYLOAD_BYTES_MIN:
+            raise ValueError(f"a payload of {payload_bytes} bytes has no room for the {PAYLOAD_BYTES_MIN} bytes that are checked")
+        name = wire.text(topic_name(prefix, topics[0]))
+        packet_id, properties = (b"\0\0" if qos else b""), (b"\0" if version == 5 else b"")
+        body = name + packet_id + properties + b"\0" * PAYLOAD_BYTES_MIN + b"." * (payload_bytes - PAYLOAD_BYTES_MIN)
+        head = bytes([wire.PUBLISH | qos << 1]) + wire.encode_length(len(body))
+        frame = np.frombuffer(head + body, np.uint8)
+        self.frame_bytes = len(frame)
+        self.capacity = capacity
+        self._rows: Bytes = np.tile(frame, (capacity, 1))
+        payload_at = len(head) + len(body) - payload_bytes
+        fields: dict[str, tuple[str, int]] = {
+            "publisher": ("<u4", payload_at),
+            "sequence": ("<u4", payload_at + 4),
+            "sent_ns": ("<i8", payload_at + 8),
+        }
+        if qos:
+            fields["packet_id"] = (">u2", len(head) + len(name))
+        layout = np.dtype(
+            {
+                "names": list(fields),
+                "formats": [kind for kind, _ in fields.values()],
+                "offsets": [at for _, at in fields.values()],
+                "itemsize": self.frame_bytes,
+            }
+        )
+        self._id_at, self._payload_at = len(head) + len(name), payload_at
+        stamps = self._rows.view(layout)[:, 0]
+        stamps["publisher"] = publisher
+        self._sequence, self._sent_ns = stamps["sequence"], stamps["sent_ns"]
+        self._packet_id = stamps["packet_id"] if qos else None
+        digits_end = len(head) + len(name)
+        self._digits = self._rows[:, digits_end - TOPIC_DIGITS : digits_end]
+        self._topic_digits = np.array([list(f"{number:0{TOPIC_DIGITS}d}".encode()) for number in topics], np.uint8)
+        self._bytes = self._rows.reshape(-1).data
+
+    def stamp(self, sequences: Ints, packet_ids: Ints, now_ns: int) -> memoryview:
+        """The frames of these sequence numbers, good until the next call."""
+        count = len(sequences)
+        self._sequence[:count] = sequences
+        self._sent_ns[:count] = now_ns
+        if self._packet_id is not None:
+            self._packet_id[:count] = packet_ids
+        if len(self._topic_digits) > 1:
+            self._digits[:count] = self._topic_digits[sequences % len(self._topic_digits)]
+        return self._bytes[: count * self.frame_bytes]
+
+    def stamp_one(self, sequence: int, packet_id: int, now_ns: int) -> memoryview:
+        """The frame of one sequence number; with one message outstanding the array stores would be most of what we measure."""
+        _STAMP.pack_into(self._bytes, self._payload_at + 4, sequence, now_ns)
+        if self._packet_id is not None:
+            _ID.pack_into(self._bytes, self._id_at, packet_id)
+        if len(self._topic_digits) > 1:
+            self._digits[0] = self._topic_digits[sequence % len(self._topic_digits)]
+        return self._bytes[: self.frame_bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbouring packets with the same first byte and the same length, one a row."""
+
+    kind: int
+    head_bytes: int
+    rows: Bytes
+
+
+def split_runs(data: Bytes, end: int) -> tuple[list[Run], int]:
+    """The runs of `data[:end]` and where the first packet that is not whole begins."""
+    view = data.data
+    runs: list[Run] = []
+    at, reach = 0, 1 << 20
+    while end - at >= 2:
+        length = wire.decode_length(view, at + 1, end)
+        if length is None:
+            break
+        head = 1 + length[1]
+        size = head + length[0]
+        whole = (end - at) // size
+        if not whole:
+            break
+        # After a short run we look only a little ahead; packets of changing length would otherwise cost a look at all the rest each.
+        looked = min(whole, reach)
+        rows = data[at : at + looked * size].reshape(looked, size)
+        count = looked
+        if looked > 1:
+            same = (rows[:, :head] == rows[0, :head]).all(axis=1)
+            first = int(same.argmin())
+            count = looked if same[first] else first
+        reach = max(32, 4 * count)
+        runs.append(Run(view[at], head, rows[:count]))
+        at += count * size
+    return runs, at
+
+
+def packet_ids(run: Run) -> Ints:
+    """The packet identifiers of a run of acknowledgements."""
+    at = run.head_bytes
+    return run.rows[:, at].astype(np.int64) * 256 + run.rows[:, at + 1]
+
+
+def refusals(run: Run) -> NDArray[np.bool_] | None:
+    """Which acknowledgements of the run carry a reason code that means no; None, the usual case, when none does."""
+    at = run.head_bytes + 2
+    if run.rows.shape[1] <= at:
+        return None  # MQTT 3.1.1, or the short form of MQTT 5, which means success
+    no = run.rows[:, at] >= 0x80
+    return no if no.any() else None
+
+
+def acknowledge(kind: int, ids: Bytes) -> bytes:
+    """Acknowledgements of one kind for packet identifiers given as two bytes each, the shortest form of both versions."""
+    out = np.empty((len(ids), 4), np.uint8)
+    out[:, 0], out[:, 1] = kind, 2
+    out[:, 2:] = ids
+    return out.tobytes()
+
+
+def id_bytes(run: Run) -> Bytes:
+    """The packet identifiers of a run of acknowledgements, as the two bytes on the wire."""
+    return run.rows[:, run.head_bytes : run.head_bytes + 2]
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """What a run of PUBLISH packets says. Arrays of its own, except `ids`, which views the receive buffer."""
+
+    qos: int
+    marked_dup: int
+    publishers: NDArray[np.uint32]
+    sequences: NDArray[np.uint32]
+    topics: NDArray[np.int32]
+    sent_ns: Ints
+    ids: Bytes | None
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+
+def deliveries(run: Run, payload_bytes: int) -> list[Deliveries]:
+    """Reads a run of PUBLISH packets; in several parts where neighbours of one length have topic names of different length."""
+    if len(run.rows) == 1:
+        return [_delivery(run, payload_bytes)]
+    rows, out = run.rows, []
+    qos = run.kind >> 1 & 3
+    at = run.head_bytes
+    while len(rows):
+        same = (rows[:, at : at + 2] == rows[0, at : at + 2]).all(axis=1)
+        first = int(same.argmin())
+        count = len(rows) if same[first] else first
+        part, rows = rows[:count], rows[count:]
+        topic_end = at + 2 + int(part[0, at]) * 256 + int(part[0, at + 1])
+        payload_at = part.shape[1] - payload_bytes
+        stamps = part[:, payload_at : payload_at + PAYLOAD_BYTES_MIN].copy()
+        words = stamps.view("<u4")
+        digits = part[:, topic_end - TOPIC_DIGITS : topic_end].astype(np.int64) - ord("0")
+        out.append(
+            Deliveries(
+                qos=qos,
+                marked_dup=count if run.kind & 8 else 0,
+                publishers=words[:, 0],
+                sequences=words[:, 1],
+                topics=(digits @ _POWERS).astype(np.int32),
+                sent_ns=stamps.view("<i8")[:, 1],
+                ids=part[:, topic_end : topic_end + 2] if qos else None,
+            )
+        )
+    return out
+
+
+def _delivery(run: Run, payload_bytes: int) -> Deliveries:
+    """The same for a run of one, as at low rates nearly all are; a few whole-array operations cost more there than the message."""
+    frame = run.rows[0].tobytes()
+    at, qos = run.head_bytes, run.kind >> 1 & 3
+    topic_end = at + 2 + int.from_bytes(frame[at : at + 2], "big")
+    payload_at = len(frame) - payload_bytes
+    words = np.frombuffer(frame, "<u4", 2, payload_at)
+    return Deliveries(
+        qos=qos,
+        marked_dup=run.kind >> 3 & 1,
+        publishers=words[:1],
+        sequences=words[1:],
+        topics=np.array([_number(frame[topic_end - TOPIC_DIGITS : topic_end])], np.int32),
+        sent_ns=np.frombuffer(frame, "<i8", 1, payload_at + 8),
+        ids=run.rows[:, topic_end : topic_end + 2] if qos else None,
+    )
+
+
+def _number(digits: bytes) -> int:
+    return int(digits) if digits.isdigit() else -1
