@@ -16,17 +16,15 @@ LINES_MAX = 500
 MAY_NAME_RAY = {
     "actors/deploy.py": "makes actors of plain classes and says where and how they run",
     "actors/ports.py": "wraps every call of an actor, and maps Ray's errors to ours",
-    "actors/launcher.py": "starts and supervises Ray",
     "actors/embedded.py": "starts and ends a Ray of our own",
     "actors/driver.py": "the process that is connected to Ray",
-    "actors/controller.py": "places and restarts actors",
     "tests/conftest.py": "makes ray.init raise",
 }
 
 # Configuration has one entrance. Who else may read or pass on the environment, and why.
 MAY_READ_ENVIRONMENT = {
     "config/load.py": "the entrance",
-    "actors/launcher.py": "hands its environment on to the processes it starts",
+    "cli/up.py": "hands its environment on to the launcher",
     "actors/environment.py": "Ray is configured by variables of its own, and our processes inherit the rest",
 }
 
@@ -52,67 +50,63 @@ def test_no_module_is_longer_than_people_read_in_one_go() -> None:
     assert _offending(too_long) == []
 
 
+def _naming_ray(name: Path) -> Iterator[str]:
+    for line, module, _ in imports(name):
+        if module.split(".")[0] == "ray":
+            yield f"{name}:{line}: imports {module}"
+    for node in ast.walk(tree(name)):
+        if not isinstance(node, ast.Attribute):
+            continue
+        if node.attr == "remote":
+            yield f"{name}:{node.lineno}: .remote"
+        if isinstance(node.value, ast.Name) and node.value.id == "ray":
+            yield f"{name}:{node.lineno}: ray.{node.attr}"
+
+
+def _reading_environment(name: Path) -> Iterator[str]:
+    words = ("environ", "getenv", "environb")
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Attribute) and node.attr in words and isinstance(node.value, ast.Name) and node.value.id == "os":
+            yield f"{name}:{node.lineno}"
+    for line, module, what in imports(name):
+        if module == "os" and what in words:
+            yield f"{name}:{line}"
+
+
+def _acting(name: Path) -> Iterator[str]:
+    for line, module, what in imports(name):
+        # The type of a source of randomness that somebody hands in is fine.
+        if module.split(".")[0] in IMPURE and (module, what) != ("random", "Random"):
+            yield f"{name}:{line}: imports {module}"
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await):
+            yield f"{name}:{node.lineno}: async"
+
+
 def test_ray_is_named_only_where_actors_are_made_and_called() -> None:
     """`import ray`, `ray.` and `.remote(` occur in the files listed here and nowhere else."""
-
-    def naming() -> Iterator[str]:
-        for name in modules():
-            if str(name) in MAY_NAME_RAY or name.parts[:2] == ("tests", "cluster"):
-                continue
-            for line, module, _ in imports(name):
-                if module.split(".")[0] == "ray":
-                    yield f"{name}:{line}: imports {module}"
-            for node in ast.walk(tree(name)):
-                if not isinstance(node, ast.Attribute):
-                    continue
-                if node.attr == "remote":
-                    yield f"{name}:{node.lineno}: .remote"
-                if isinstance(node.value, ast.Name) and node.value.id == "ray":
-                    yield f"{name}:{node.lineno}: ray.{node.attr}"
-
-    assert _offending(naming()) == []
+    others = (name for name in modules() if str(name) not in MAY_NAME_RAY and name.parts[:2] != ("tests", "cluster"))
+    assert _offending(found for name in others for found in _naming_ray(name)) == []
 
 
 def test_only_the_loader_reads_the_environment() -> None:
     """A setting that is read elsewhere is in no page, no schema and no error sentence."""
-
-    def reading() -> Iterator[str]:
-        for name in shipped():
-            if str(name) in MAY_READ_ENVIRONMENT:
-                continue
-            for node in ast.walk(tree(name)):
-                if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv", "environb"):
-                    yield f"{name}:{node.lineno}"
-            for line, module, what in imports(name):
-                if module == "os" and what in ("environ", "getenv", "environb"):
-                    yield f"{name}:{line}"
-
-    assert _offending(reading()) == []
+    others = (name for name in shipped() if str(name) not in MAY_READ_ENVIRONMENT)
+    assert _offending(found for name in others for found in _reading_environment(name)) == []
 
 
 def test_pure_floors_have_no_clock_thread_socket_or_await() -> None:
     """The simulator runs these files as they are shipped, so nothing in them may act by itself."""
-
-    def acting() -> Iterator[str]:
-        for name in shipped():
-            if name.parts[0] not in PURE_FLOORS or str(name) in SHELLS:
-                continue
-            for line, module, what in imports(name):
-                # The type of a source of randomness that somebody hands in is fine.
-                if module.split(".")[0] in IMPURE and (module, what) != ("random", "Random"):
-                    yield f"{name}:{line}: imports {module}"
-            for node in ast.walk(tree(name)):
-                if isinstance(node, ast.AsyncFunctionDef | ast.Await):
-                    yield f"{name}:{node.lineno}: async"
-
-    assert _offending(acting()) == []
+    pure = (name for name in shipped() if name.parts[0] in PURE_FLOORS and str(name) not in SHELLS)
+    assert _offending(found for name in pure for found in _acting(name)) == []
 
 
-def test_lists_of_exceptions_name_files_that_exist() -> None:
-    """A file that is gone leaves no permission behind for the next one of its name."""
-    written_later = {"actors/launcher.py", "actors/embedded.py", "actors/driver.py", "actors/controller.py"}
-    named = {*MAY_NAME_RAY, *MAY_READ_ENVIRONMENT, *SHELLS} - written_later
-    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+def test_every_exception_is_needed() -> None:
+    """A permission that nobody uses any more is taken away, and so is one for a file that is gone."""
+    unused = [name for name in MAY_NAME_RAY if not any(_naming_ray(Path(name)))]
+    unused += [name for name in MAY_READ_ENVIRONMENT if not any(_reading_environment(Path(name)))]
+    unused += [name for name in SHELLS if not any(_acting(Path(name)))]
+    assert unused == []
 
 
 def test_every_module_says_what_it_is() -> None:
