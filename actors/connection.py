@@ -7,7 +7,7 @@ and with them what is sent to it; one that lets SLOW_FACTOR times the write boun
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Protocol, cast
 
 from mqtt.decode import DecodeError, Decoder
 from mqtt.packets import Item
@@ -49,8 +49,8 @@ class ClientConnection(asyncio.Protocol):
     # ------------------------------------------------------------------ asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are Transports in everything but the class.
+        self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=self._owner.write_buffer_max)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unix"

@@ -19,7 +19,7 @@ import secrets
 from collections.abc import Callable
 from itertools import count
 from struct import Struct
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgpack
 import structlog
@@ -85,8 +85,8 @@ class Link(asyncio.Protocol):
     # ------------------------------------------------------------------ asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are Transports in everything but the class.
+        self._transport = transport = cast("asyncio.Transport", transport)
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self.close, "no proof of the secret in time")
         self._send_row(self._nonce)
 
