@@ -1,7 +1,8 @@
 """The stored form of a message, ``property length + properties + payload``, and its surgery.
 
-Bodies come from our own decoder or ``make_body``: their property blocks are valid and hold no
-topic alias.  Everything here works on the bytes; nothing builds a ``Properties`` unless asked.
+Bodies come from our own decoder or ``make_body``: they have at least the byte of the length, their
+property blocks are valid and hold no topic alias; a damaged one is a ``ProtocolError`` all the same.
+ Everything here works on the bytes; nothing builds a ``Properties`` unless asked.
 The common body, without properties, begins with a zero byte and is answered by one test.
 """
 
@@ -43,8 +44,7 @@ def strip_properties(body: bytes) -> bytes:
     """The payload: what a 3.1.1 client gets."""
     if body[0] == 0:
         return body[1:]
-    length, start = read_varint(body, 0, len(body), "property length")
-    return body[start + length :]
+    return body[_block(body)[1] :]
 
 
 def message_expiry(body: bytes) -> int | None:
@@ -82,14 +82,21 @@ def without_property(body: bytes, unwanted: int) -> bytes:
 
 
 def _insert(body: bytes, encoded: bytes) -> bytes:
+    start, stop = _block(body)
+    return varint(stop - start + len(encoded)) + encoded + body[start:]
+
+
+def _block(body: bytes) -> tuple[int, int]:
+    """Where the properties start and where they stop."""
     length, start = read_varint(body, 0, len(body), "property length")
-    return varint(length + len(encoded)) + encoded + body[start:]
+    if start + length > len(body):
+        raise malformed(f"stored body: property length {length} with {len(body) - start} bytes left")
+    return start, start + length
 
 
 def walk(body: bytes) -> Iterator[tuple[int, int, int]]:
     """(identifier, start, end) of each property in turn; ``start`` is where its identifier stands."""
-    length, pos = read_varint(body, 0, len(body), "property length")
-    stop = pos + length
+    pos, stop = _block(body)
     while pos < stop:
         start = pos
         kind = KIND_OF.get(body[pos])
@@ -108,4 +115,6 @@ def walk(body: bytes) -> Iterator[tuple[int, int, int]]:
                     pos += size
             case None:
                 raise malformed(f"stored body: unknown property 0x{body[start]:02x}")
+        if pos > stop:
+            raise malformed(f"stored body: property 0x{body[start]:02x} reaches over the end of its block")
         yield body[start], start, pos

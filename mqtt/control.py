@@ -49,18 +49,18 @@ def _codes(*values: int) -> dict[int, ReasonCode]:
 
 _PUBLISHED = _codes(0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99)
 _RELEASED = _codes(0x00, 0x92)
-_ACK_REASONS: Final = {
+ACK_REASONS: Final = {
     AckKind.PUBACK: _PUBLISHED,
     AckKind.PUBREC: _PUBLISHED,
     AckKind.PUBREL: _RELEASED,
     AckKind.PUBCOMP: _RELEASED,
 }
-_CONNACK_REASONS: Final = _codes(0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9F)
-_DISCONNECT_REASONS: Final = _codes(0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x87, 0x89, 0x8B, 0x8D, 0x8E, 0x8F, 0x90, *range(0x93, 0xA3))
-_SUBACK_REASONS: Final = _codes(0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)
-_SUBACK_REASONS_3: Final = _codes(0x00, 0x01, 0x02, 0x80)
-_UNSUBACK_REASONS: Final = _codes(0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91)
-_AUTH_REASONS: Final = {"server": _codes(0x18, 0x19), "client": _codes(0x00, 0x18)}
+CONNACK_REASONS: Final = _codes(0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9F)
+DISCONNECT_REASONS: Final = _codes(0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x87, 0x89, 0x8B, 0x8D, 0x8E, 0x8F, 0x90, *range(0x93, 0xA3))
+SUBACK_REASONS: Final = _codes(0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)
+SUBACK_REASONS_3: Final = _codes(0x00, 0x01, 0x02, 0x80)
+UNSUBACK_REASONS: Final = _codes(0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91)
+AUTH_REASONS: Final = {"server": _codes(0x18, 0x19), "client": _codes(0x00, 0x18)}
 
 _PROTOCOLS: Final = {(b"MQIsdp", 3): MQTT_3_1, (b"MQTT", 4): MQTT_3_1_1, (b"MQTT", 5): MQTT_5}
 # Bridges of another broker mark themselves with this bit and come again without it when refused.
@@ -207,7 +207,7 @@ def _ack(kind: AckKind, version: int, data: bytes, pos: int, end: int) -> Ack:
     if version != MQTT_5:
         _at_end(pos, end, kind.name)
         return Ack(kind, packet_id)
-    reason, properties = _reason_and_properties(_ACK_REASONS[kind], Place.ACK, kind.name, data, pos, end)
+    reason, properties = _reason_and_properties(ACK_REASONS[kind], Place.ACK, kind.name, data, pos, end)
     return Ack(kind, packet_id, reason, properties)
 
 
@@ -252,7 +252,7 @@ def _unsubscribe(version: int, data: bytes, pos: int, end: int) -> Unsubscribe:
 
 def _suback(version: int, data: bytes, pos: int, end: int) -> Suback:
     packet_id, properties, pos = _id_and_properties(version, Place.SUBACK, data, pos, end)
-    table = _SUBACK_REASONS if version == MQTT_5 else _SUBACK_REASONS_3
+    table = SUBACK_REASONS if version == MQTT_5 else SUBACK_REASONS_3
     reasons = tuple([_reason(table, code, "SUBACK") for code in data[pos:end]])
     if not reasons:
         raise violation(f"SUBACK {packet_id} without a reason code")
@@ -264,7 +264,7 @@ def _unsuback(version: int, data: bytes, pos: int, end: int) -> Unsuback:
     if version != MQTT_5:
         _at_end(pos, end, "UNSUBACK")
         return Unsuback(packet_id)
-    reasons = tuple([_reason(_UNSUBACK_REASONS, code, "UNSUBACK") for code in data[pos:end]])
+    reasons = tuple([_reason(UNSUBACK_REASONS, code, "UNSUBACK") for code in data[pos:end]])
     if not reasons:
         raise violation(f"UNSUBACK {packet_id} without a reason code")
     return Unsuback(packet_id, reasons, properties)
@@ -277,7 +277,7 @@ def _connack(version: int, data: bytes, pos: int, end: int) -> Connack:
         raise malformed("reserved CONNACK flags are set")  # [MQTT-3.2.2-1]
     properties = NO_PROPERTIES
     if version == MQTT_5:
-        reason = _reason(_CONNACK_REASONS, code, "CONNACK")
+        reason = _reason(CONNACK_REASONS, code, "CONNACK")
         properties, pos = read_properties(data, pos, end, Place.CONNACK)
     else:
         reason = reason_of_return_code(code)
@@ -291,7 +291,7 @@ def _disconnect(version: int, role: Role, data: bytes, pos: int, end: int) -> Di
     if version != MQTT_5:
         _at_end(pos, end, "DISCONNECT")
         return Disconnect()
-    reason, properties = _reason_and_properties(_DISCONNECT_REASONS, Place.DISCONNECT, "DISCONNECT", data, pos, end)
+    reason, properties = _reason_and_properties(DISCONNECT_REASONS, Place.DISCONNECT, "DISCONNECT", data, pos, end)
     if role == "client" and properties.session_expiry_interval is not None:
         raise violation("session expiry interval in a server's DISCONNECT")  # [MQTT-3.14.2-2]
     return Disconnect(reason, properties)
@@ -299,7 +299,7 @@ def _disconnect(version: int, role: Role, data: bytes, pos: int, end: int) -> Di
 
 def _auth(role: Role, data: bytes, pos: int, end: int) -> Auth:
     empty = pos == end
-    reason, properties = _reason_and_properties(_AUTH_REASONS[role], Place.AUTH, "AUTH", data, pos, end)
+    reason, properties = _reason_and_properties(AUTH_REASONS[role], Place.AUTH, "AUTH", data, pos, end)
     # The one AUTH that may leave the method out is the empty one, which means success.
     if properties.authentication_method is None and not empty:
         raise violation("AUTH without an authentication method")
