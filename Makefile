@@ -99,7 +99,7 @@ bench: env ## measure this broker, and mosquitto when it is installed
 	else echo "FAIL bench: not there yet"; exit 1; fi
 
 show-%: env ## show-01 .. show-10: one gate, PASS or FAIL and the figure
-	@if [ -f tests/gates/show.py ] && compgen -G "tests/gates/*$*[_.]*" >/dev/null; then $(BIN)/python -m tests.gates.show $* $(ARGS); \
+	@if [ -f tests/gates/show.py ] && compgen -G "tests/gates/gate_$*[_.]*" >/dev/null; then $(BIN)/python -m tests.gates.show $* $(ARGS); \
 	else echo "FAIL gate $*: not there yet"; exit 1; fi
 
 soak-%: env ## soak-10m, soak-2h: load, kills and audits for so long
