@@ -8,7 +8,27 @@ from typing import TypeVar
 from shards.core import ShardCore, ShardOptions
 from shards.engine_memory import MemoryEngine
 from shards.events import CloseLink, Committed, Effect, FrameReceived, LinkDown, LinkUp, Send, SendToShard, SpaceChanged, Submit, TickEnded
-from shards.frames import Answer, Entry, Frame, Reply, Request, decode, encode
+from shards.frames import (
+    Answer,
+    Connect,
+    Connected,
+    Entry,
+    Frame,
+    Place,
+    Poll,
+    Polled,
+    Publish,
+    Query,
+    Reply,
+    Request,
+    Result,
+    Route,
+    Routed,
+    Will,
+    decode,
+    encode,
+)
+from shards.messages import topic_of
 from shards.slots import SlotTable
 from shards.store import Store, StoreOptions
 
@@ -104,3 +124,46 @@ class Harness:
                     self.closed[link] = why
                 case SendToShard():
                     self.forwarded.append(effect)
+
+
+G, S = 1, 2
+"""The links of a gateway and of a session actor in every `linked` harness."""
+
+
+def linked(**options: int | bool) -> Harness:
+    made = Harness(options=ShardOptions(**options))  # type: ignore[arg-type]
+    made.link(G, "gateway", "g0:a")
+    made.link(S, "session", "s0:a")
+    return made
+
+
+def connect(h: Harness, client: bytes, expiry_s: int = 0, clean: bool = False, will: Will | None = None, link: int = G) -> Connected:
+    (reply,) = h.ask(link, Connect(client, clean, expiry_s, 5, will))
+    assert isinstance(reply, Connected)
+    return reply
+
+
+def publish(
+    client: bytes, conn: int, *topics: bytes, qos: int = 1, ids: list[int] | None = None, keep: bool = False, retain: int = 0
+) -> Publish:
+    n = len(topics)
+    flags = bytes([qos << 1 | retain]) * n
+    return Publish(client, conn, keep, 77, flags, ids or list(range(1, n + 1)), list(topics), [b"\0" + b"m%d" % i for i in range(n)])
+
+
+def poll(h: Harness, topic_filter: bytes, place: Place, count: int = 100, size: int = 1 << 20) -> Polled:
+    h.receive(S, Query(9, Poll(topic_filter, place, count, size)))
+    h.tick()
+    (result,) = h.take(S, Result)
+    assert isinstance(result.told, Polled)
+    return result.told
+
+
+def route(h: Harness, topic_filter: bytes, sub: int = 7) -> int:
+    (reply,) = h.ask(S, Route([(sub, topic_filter)], []))
+    assert isinstance(reply, Routed)
+    return reply.position
+
+
+def topics(polled: Polled) -> list[bytes]:
+    return [topic_of(value) for segment in polled.segments for value in segment.values]
