@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from gateway.frames import Frame as PeerFrame
-from mqtt.decode import Item
+from mqtt.packets import Item
 from sessions.frames import Frame as SessionFrame
 from shards.frames import Entry, Live, Reply, Superseded
 

@@ -1,0 +1,167 @@
+"""How a connection ends, from whichever side, and what its home shard and its session actor are told.
+
+The home is told how it ended (shards.frames.Disconnect): NORMAL deletes the will, LOST and WITH_WILL let it come.  It is
+not told when it said so itself (Superseded, a stale answer): there the connection counts no more.  A connection that never
+got its CONNACK ends NORMAL, because its client was never told that its will is in force [MQTT-3.1.2-7].
+
+Entries of a closed connection that are still on their way to a shard are answered later and take effect; only nobody is
+there to be acknowledged.
+"""
+
+from __future__ import annotations
+
+from gateway.connection import OWN_BOUND, SHARD_BOUND, STOPPING, Connection, Phase
+from gateway.live import LiveTable
+from gateway.state import Deadline, State
+from mqtt.encode import encode
+from mqtt.packets import MQTT_5, Connack, Disconnect
+from mqtt.reason import ReasonCode, connack_return_code
+from sessions.frames import Detach
+from shards.frames import LOST, NORMAL, WITH_WILL
+from shards.frames import Disconnect as DisconnectEntry
+
+
+class Closing:
+    def __init__(self, state: State, table: LiveTable) -> None:
+        self._state = state
+        self._table = table
+
+    # ---------------------------------------------------------------- by the client
+    def disconnect(self, connection: Connection, packet: Disconnect) -> None:
+        """A DISCONNECT: everything but 0x00 keeps the will [MQTT-3.14.4-3]."""
+        expiry_s = packet.properties.session_expiry_interval
+        if expiry_s is not None:
+            if expiry_s and not connection.expiry_s:
+                self.violation(connection, "DISCONNECT gives an expiry to a session that has none")  # [MQTT-3.1.2-23]
+                return
+            expiry_s = min(expiry_s, self._state.options.session_expiry_max_s)
+        how = NORMAL if packet.reason == ReasonCode.NORMAL_DISCONNECTION else WITH_WILL
+        self._end(connection, "client disconnected", how, expiry_s)
+        self._state.outbox.close(connection, "client disconnected")
+
+    def socket_lost(self, connection: Connection, why: str) -> None:
+        connection.gone = True
+        self._end(connection, why, LOST)
+
+    # ---------------------------------------------------------------- by us
+    def violation(self, connection: Connection, detail: str, code: ReasonCode = ReasonCode.PROTOCOL_ERROR) -> None:
+        """The client broke the protocol."""
+        self._state.counters.protocol_errors += 1
+        self.close(connection, code, detail)
+
+    def close(self, connection: Connection, code: ReasonCode, why: str, how: int = LOST) -> None:
+        """DISCONNECT with this code for MQTT 5, and close; the home is told."""
+        if connection.phase is Phase.CLOSED:
+            return
+        self._farewell(connection, code)
+        self._end(connection, why, how)
+        self._state.outbox.close(connection, why)
+
+    def superseded(self, connection: Connection) -> None:
+        """The home has a newer connection of this client; it knows everything."""
+        if connection.phase is Phase.CLOSED:
+            return
+        self._state.counters.connections_superseded += 1
+        self._farewell(connection, ReasonCode.SESSION_TAKEN_OVER)
+        self._end(connection, "session taken over", None)
+        self._state.outbox.close(connection, "session taken over")
+
+    def session_closed(self, connection: Connection, code: ReasonCode) -> None:
+        """The session actor wants the connection closed; it knows that it is over."""
+        if connection.phase is Phase.ONLINE:
+            self.close(connection, code, "closed by the session actor")
+        else:
+            self.refuse(connection, ReasonCode.SERVER_UNAVAILABLE, "closed by the session actor")
+
+    def refuse(self, connection: Connection, code: ReasonCode, why: str) -> None:
+        """CONNACK with this code, where the version has a word for it, and close."""
+        if connection.phase is Phase.CLOSED:
+            return
+        self._state.counters.connections_refused += 1
+        if connection.version == MQTT_5 or (connection.version and connack_return_code(code) is not None):
+            self._state.outbox.write(connection, encode(connection.version, Connack(False, code)))
+        self._end(connection, why, NORMAL)
+        self._state.outbox.close(connection, why)
+
+    def late(self, connection: Connection, deadline: str) -> None:
+        """A deadline of the wheel has come; most of them mean nothing any more."""
+        state = self._state
+        phase = connection.phase
+        if deadline == Deadline.CONNECT:
+            if phase is Phase.OPENED:
+                state.counters.connections_timed_out += 1
+                self._end(connection, "no CONNECT in time", NORMAL)
+                state.outbox.close(connection, "no CONNECT in time")
+        elif deadline == Deadline.CONNACK:
+            if phase is Phase.AT_HOME or phase is Phase.ATTACHING:
+                self.refuse(connection, ReasonCode.SERVER_UNAVAILABLE, f"{phase.value} for too long")
+        elif deadline == Deadline.KEEP_ALIVE:
+            if phase is Phase.ONLINE:
+                self._keep_alive(connection)
+        elif deadline == Deadline.STOP and phase is not Phase.CLOSED:
+            self._shut(connection)
+
+    def _keep_alive(self, connection: Connection) -> None:
+        state = self._state
+        if connection.paused:
+            connection.heard_ms = state.now_ms  # what we do not read cannot be held against the client
+        due_ms = connection.heard_ms + connection.keep_alive_ms
+        if due_ms > state.now_ms:
+            state.wheel.at(due_ms, (Deadline.KEEP_ALIVE, connection))
+            return
+        state.counters.connections_timed_out += 1
+        self.close(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, f"nothing heard for {connection.keep_alive_ms} ms")
+
+    # ---------------------------------------------------------------- shutdown
+    def stop(self) -> None:
+        """No client is read any more; each is closed when its acknowledgements are out, or when time is up."""
+        state = self._state
+        state.stopping = True
+        for connection in list(state.by_socket.values()):
+            state.outbox.pause(connection, STOPPING)
+            if not self.stopped(connection):
+                state.wheel.after(state.options.stop_wait_ms, (Deadline.STOP, connection))
+
+    def stopped(self, connection: Connection) -> bool:
+        """Close a connection of a gateway that stops, if nothing of it is unanswered."""
+        if connection.phase is Phase.CLOSED or (connection.phase is Phase.ONLINE and (connection.unanswered or connection.subscribing)):
+            return connection.phase is Phase.CLOSED
+        self._shut(connection)
+        return True
+
+    def _shut(self, connection: Connection) -> None:
+        """A server that goes is not the client's fault: its session stays as it is and its will does not come."""
+        if connection.phase is Phase.ONLINE:
+            self.close(connection, ReasonCode.SERVER_SHUTTING_DOWN, "shutdown", NORMAL)
+        else:
+            self.refuse(connection, ReasonCode.SERVER_UNAVAILABLE, "shutdown")
+
+    # ---------------------------------------------------------------- within
+    def _farewell(self, connection: Connection, code: ReasonCode) -> None:
+        if connection.version == MQTT_5 and connection.phase is Phase.ONLINE and not connection.gone:
+            self._state.outbox.write(connection, encode(MQTT_5, Disconnect(code)))
+
+    def _end(self, connection: Connection, why: str, how: int | None, expiry_s: int | None = None) -> None:
+        """Take the connection out of every table.  how None: the home is not told."""
+        state = self._state
+        was, connection.phase = connection.phase, Phase.CLOSED
+        state.by_socket.pop(connection.socket, None)
+        if connection.conn:
+            state.by_conn.pop(connection.conn, None)
+            if state.by_client.get(connection.client) is connection:
+                del state.by_client[connection.client]
+            if how is not None:
+                self.tell_home(connection, how if was is Phase.ONLINE else NORMAL, expiry_s)
+        if connection.attached:
+            connection.attached = False
+            state.outbox.to_session(connection.session, Detach(connection.conn))
+        self._table.leave(connection)
+        connection.ephemeral = None
+        connection.held.clear()
+        connection.paused &= ~(OWN_BOUND | STOPPING)
+        if connection.paused & SHARD_BOUND:
+            state.outbox.shard(connection.shard).paused.pop(connection, None)
+
+    def tell_home(self, connection: Connection, how: int, expiry_s: int | None = None) -> None:
+        entry = DisconnectEntry(connection.client, connection.conn, how, expiry_s)
+        self._state.outbox.entry(connection.shard, connection, entry)

@@ -1,0 +1,235 @@
+"""From CONNECT to CONNACK: the checks, the home shard, the session actor.
+
+The home shard gives every connection its number and is the lock of the client (PROTOCOLS 5); a durable session then needs
+the session actor of its shard.  Both together may take `home_wait_ms`.  Who may connect (authentication) is not decided
+here yet: user name and password are accepted and not looked at, an authentication method is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from gateway.closing import Closing
+from gateway.connection import HELD, Connection, Phase
+from gateway.ephemeral import EphemeralSession
+from gateway.state import Deadline, State
+from mqtt.body import make_body
+from mqtt.encode import encode
+from mqtt.packets import MQTT_5, Connack, Connect, Item, Properties
+from mqtt.reason import ReasonCode
+from sessions.frames import Attach, Attached
+from shards.frames import NORMAL, Connected, Will
+from shards.frames import Connect as ConnectEntry
+
+RECEIVE_MAXIMUM_DEFAULT = 65_535
+SUPERSEDED_EARLY_MAX = 10_000
+
+
+class Connecting:
+    def __init__(self, state: State, closing: Closing, note_newest: Callable[[bytes, int], None]) -> None:
+        """note_newest: tells whoever drops late forwards that a client's newest connection is here."""
+        self._state = state
+        self._closing = closing
+        self._note_newest = note_newest
+        self._superseded_early: dict[int, None] = {}
+
+    def opened(self, socket: int) -> None:
+        state = self._state
+        if socket in state.by_socket:
+            raise ValueError(f"socket {socket} was opened before")
+        connection = Connection(socket)
+        state.by_socket[socket] = connection
+        if state.stopping or len(state.by_socket) > state.options.connections_max:
+            self._closing.refuse(connection, ReasonCode.SERVER_BUSY, "shutdown" if state.stopping else "too many connections")
+            return
+        state.counters.connections_accepted += 1
+        state.wheel.after(state.options.connect_wait_ms, (Deadline.CONNECT, connection))
+
+    def connect(self, connection: Connection, packet: Connect) -> None:
+        """The CONNECT of a connection that has just been opened."""
+        state = self._state
+        connection.version = packet.version
+        connection.request = packet
+        code = self._check(packet)
+        if code is not None:
+            self._closing.refuse(connection, code, "CONNECT refused")
+            return
+        client_id = packet.client_id
+        if not client_id:
+            client_id = f"holdfast-{state.rng.getrandbits(96):024x}"
+            connection.assigned = True
+        connection.client = client_id.encode()
+        connection.shard = state.slots.shard_of(connection.client)
+        connection.expiry_s = self._expiry_s(packet)
+        self._take_limits(connection, packet)
+        connection.phase = Phase.AT_HOME
+        state.wheel.after(state.options.home_wait_ms, (Deadline.CONNACK, connection))
+        entry = ConnectEntry(connection.client, packet.clean_start, connection.expiry_s, packet.version, _will(packet))
+        state.outbox.entry(connection.shard, connection, entry)
+
+    def _check(self, packet: Connect) -> ReasonCode | None:
+        if packet.properties.authentication_method is not None:
+            return ReasonCode.BAD_AUTHENTICATION_METHOD
+        if not packet.client_id and packet.version != MQTT_5 and not packet.clean_start:
+            return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+        if packet.will is not None and is_reserved(packet.will.topic):
+            return ReasonCode.TOPIC_NAME_INVALID
+        return None
+
+    def _expiry_s(self, packet: Connect) -> int:
+        options = self._state.options
+        if packet.version != MQTT_5:
+            return 0 if packet.clean_start else min(options.session_expiry_s, options.session_expiry_max_s)
+        return min(packet.properties.session_expiry_interval or 0, options.session_expiry_max_s)
+
+    def _take_limits(self, connection: Connection, packet: Connect) -> None:
+        options = self._state.options
+        connection.receive_max = min(packet.properties.receive_maximum or RECEIVE_MAXIMUM_DEFAULT, options.max_inflight)
+        connection.packet_max = packet.properties.maximum_packet_size or 0
+        keep_alive_s = self._keep_alive_s(packet)
+        connection.keep_alive_ms = keep_alive_s * 1_500  # one and a half times [MQTT-3.1.2-22]
+
+    def _keep_alive_s(self, packet: Connect) -> int:
+        """Only MQTT 5 can be told that its keep alive is another one."""
+        longest = self._state.options.keep_alive_max_s
+        if packet.version != MQTT_5 or not longest:
+            return packet.keep_alive
+        return min(packet.keep_alive or longest, longest)
+
+    # ---------------------------------------------------------------- the home has answered
+    def connected(self, connection: Connection, reply: Connected) -> bool:
+        """Whether the connection is online now."""
+        state = self._state
+        connection.conn = reply.conn
+        older = state.by_client.get(connection.client)
+        gone = reply.conn in self._superseded_early
+        if gone or connection.phase is Phase.CLOSED or (older is not None and older.conn > reply.conn):
+            # It was given up, or a still newer one of the same client came to this gateway or another meanwhile.
+            self._superseded_early.pop(reply.conn, None)
+            self._closing.tell_home(connection, NORMAL)
+            if connection.phase is not Phase.CLOSED:
+                connection.conn = 0
+                self._closing.refuse(connection, ReasonCode.SERVER_BUSY, "a newer connection of the client is here")
+            return False
+        if older is not None:
+            self._closing.superseded(older)
+        state.by_client[connection.client] = connection
+        state.by_conn[reply.conn] = connection
+        self._note_newest(connection.client, reply.conn)
+        connection.session_id = reply.session_id
+        connection.present = reply.present
+        connection.phase = Phase.ATTACHING
+        if connection.durable:
+            connection.session = connection.shard % state.n_sessions
+            if connection.session in state.sessions_linked:
+                self._attach(connection)
+            return False
+        options = state.options
+        connection.ephemeral = EphemeralSession(
+            connection.version, connection.receive_max, options.queue_count_max, options.queue_bytes_max, state.counters
+        )
+        self._accept(connection)
+        return True
+
+    def superseded(self, conn: int) -> None:
+        """The home says that this connection is not the newest of its client any more."""
+        connection = self._state.by_conn.get(conn)
+        if connection is not None:
+            self._closing.superseded(connection)
+            return
+        # The word may come before the answer that brings the number.  Bounded: most such numbers belong to
+        # connections that ended by themselves.
+        self._superseded_early[conn] = None
+        if len(self._superseded_early) > SUPERSEDED_EARLY_MAX:
+            del self._superseded_early[next(iter(self._superseded_early))]
+
+    def session_linked(self, session: int) -> None:
+        self._state.sessions_linked[session] = None
+        for connection in self._state.by_conn.values():
+            if connection.phase is Phase.ATTACHING and connection.session == session and not connection.attached:
+                self._attach(connection)
+
+    def session_lost(self, session: int) -> None:
+        """Who is online there is closed; who waits to be attached waits for the next link."""
+        self._state.sessions_linked.pop(session, None)
+        for connection in list(self._state.by_conn.values()):
+            if connection.session != session:
+                continue
+            connection.attached = False
+            if connection.phase is Phase.ONLINE:
+                self._closing.close(connection, ReasonCode.SERVER_SHUTTING_DOWN, "session actor lost")
+
+    def attached(self, connection: Connection, frame: Attached) -> bool:
+        """Whether the connection is online now."""
+        if connection.phase is not Phase.ATTACHING:
+            return False
+        if frame.code:
+            connection.attached = False
+            self._closing.refuse(connection, ReasonCode(frame.code), "the session actor refused the connection")
+            return False
+        self._accept(connection)
+        return True
+
+    def _attach(self, connection: Connection) -> None:
+        connection.attached = True
+        attach = Attach(
+            connection.client, connection.conn, connection.session_id, connection.present, connection.version, connection.receive_max
+        )  # fmt: skip
+        self._state.outbox.to_session(connection.session, attach)
+
+    # ---------------------------------------------------------------- CONNACK
+    def _accept(self, connection: Connection) -> None:
+        state = self._state
+        packet = connection.request
+        assert packet is not None
+        connection.request = None
+        connection.phase = Phase.ONLINE
+        properties = self._properties(connection, packet)
+        state.outbox.write(connection, encode(connection.version, Connack(connection.present, ReasonCode.SUCCESS, properties)))
+        if connection.keep_alive_ms:
+            # What came since CONNECT counts as heard: the client could do no more.
+            state.touch(connection)
+            state.wheel.after(connection.keep_alive_ms, (Deadline.KEEP_ALIVE, connection))
+
+    def _properties(self, connection: Connection, packet: Connect) -> Properties:
+        properties = Properties()
+        if connection.version != MQTT_5:
+            return properties
+        options = self._state.options
+        asked_s = packet.properties.session_expiry_interval or 0
+        keep_alive_s = self._keep_alive_s(packet)
+        return replace(
+            properties,
+            session_expiry_interval=connection.expiry_s if connection.expiry_s != asked_s else None,
+            assigned_client_identifier=connection.client.decode() if connection.assigned else None,
+            server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
+            receive_maximum=options.receive_maximum_in if options.receive_maximum_in != RECEIVE_MAXIMUM_DEFAULT else None,
+            topic_alias_maximum=options.topic_alias_maximum or None,
+            maximum_packet_size=options.packet_bytes_max,
+            shared_subscription_available=None if options.shared else 0,
+        )
+
+    def release_held(self, connection: Connection) -> list[Item]:
+        """What came along with CONNECT, once the connection is online; it is read again."""
+        held, connection.held = connection.held, []
+        self._state.resume(connection, HELD)
+        return held
+
+    def hold(self, connection: Connection, items: list[Item]) -> None:
+        """Packets behind CONNECT wait for CONNACK; until then no more is read, so they are one read at most."""
+        connection.held += items
+        self._state.outbox.pause(connection, HELD)
+
+
+def is_reserved(topic: bytes) -> bool:
+    """Topics that no client may publish to: they are the broker's own, or have a meaning only in filters."""
+    return topic.startswith((b"$SYS/", b"$share/"))
+
+
+def _will(packet: Connect) -> Will | None:
+    will = packet.will
+    if will is None:
+        return None
+    delay_s = will.properties.will_delay_interval or 0
+    return Will(will.topic, will.qos, will.retain, delay_s, make_body(will.properties, will.payload))

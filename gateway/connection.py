@@ -1,0 +1,117 @@
+"""What a gateway knows about one network connection.
+
+Only state; the rules are in the modules named after what they do (connecting, inbound, subscribing, egress, closing).
+
+    OPENED ──CONNECT──> AT_HOME ──Connected, no session──────────────────> ONLINE ──> CLOSED
+                           └──Connected, session──> ATTACHING ──Attached──> ONLINE
+
+Every phase may end in CLOSED, which is final.  An ephemeral session is a part of its connection: it begins at Connected
+and ends at CLOSED.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from mqtt.packets import Connect, Item
+
+if TYPE_CHECKING:
+    from gateway.ephemeral import EphemeralSession
+    from gateway.live import LiveSub
+    from gateway.outbox import PublishBatch, ReleaseBatch
+    from gateway.subscribing import Asked
+
+
+class Phase(Enum):
+    OPENED = "opened"
+    AT_HOME = "at home"
+    ATTACHING = "attaching"
+    ONLINE = "online"
+    CLOSED = "closed"
+
+
+# Why a connection is not read.  Several may hold at once; it is read again when the last one is gone.
+HELD = 1
+"""Between CONNECT and CONNACK: what came along with CONNECT is kept, more is not read."""
+OWN_BOUND = 2
+"""Too many unanswered messages of this connection (3.1.1, which has no Receive Maximum)."""
+SHARD_BOUND = 4
+STOPPING = 8
+
+AWAITING_ANSWER, AWAITING_PUBREL = 0, 1
+
+
+class Connection:
+    """One socket's state.  Hashed by identity; kept in dicts, never in sets, so that order is that of making."""
+
+    __slots__ = (
+        "ack_ids", "ack_kind", "aliases", "answered", "assigned", "attached", "batch", "client", "conn", "deferred",
+        "ephemeral", "expiry_s", "gone", "heard_ms", "held", "keep_alive_ms", "out", "packet_max", "paused", "phase", "present",
+        "qos1_unanswered", "qos2_in", "receive_max", "release", "request", "sent", "session", "session_id", "shard", "socket",
+        "subs", "subscribing", "touched", "unsubscribing", "version",
+    )  # fmt: skip
+
+    def __init__(self, socket: int) -> None:
+        self.socket = socket
+        self.phase = Phase.OPENED
+        self.version = 0
+        self.client = b""
+        self.conn = 0
+        self.shard = 0
+        self.session_id = 0
+        """0: the session is ephemeral."""
+        self.session = -1
+        """The session actor of a durable session."""
+        self.attached = False
+        """The session actor was told of this connection, and not yet that it is over."""
+        self.assigned = False
+        """The client id is ours: the client gave none."""
+        self.present = False
+        self.request: Connect | None = None
+        self.expiry_s = 0
+        self.keep_alive_ms = 0
+        self.heard_ms = 0
+        self.touched = False
+        self.held: list[Item] = []
+        self.paused = 0
+        self.gone = False
+        """The socket is not there any more: nothing can be written."""
+        self.out: list[bytes] = []
+
+        # Inbound.
+        self.batch: PublishBatch | None = None
+        self.release: ReleaseBatch | None = None
+        self.sent = 0
+        """QoS 1 and 2 messages handed to the home shard, and how many of them it has answered."""
+        self.answered = 0
+        self.qos1_unanswered = 0
+        self.deferred: deque[tuple[int, bytes]] = deque()
+        """Answers that need no shard but must not overtake earlier ones: (when so many are answered, bytes)."""
+        self.qos2_in: dict[int, int] = {}
+        self.aliases: dict[int, bytes] = {}
+
+        # Outbound.
+        self.receive_max = 65_535
+        self.packet_max = 0
+        self.ephemeral: EphemeralSession | None = None
+        self.ack_kind = 0
+        self.ack_ids: list[int] | None = None
+        """The acknowledgements of this tick that may still grow."""
+
+        # Subscriptions that are in the live table, by filter, and SUBSCRIBE and UNSUBSCRIBE packets at the session actor.
+        self.subs: dict[bytes, LiveSub] = {}
+        self.subscribing: dict[int, Asked] = {}
+        self.unsubscribing: dict[int, list[bytes]] = {}
+
+    @property
+    def durable(self) -> bool:
+        return self.session_id != 0
+
+    @property
+    def unanswered(self) -> int:
+        return self.sent - self.answered
+
+    def __repr__(self) -> str:
+        return f"<{self.client!r} conn {self.conn} socket {self.socket} {self.phase.value}>"

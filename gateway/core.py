@@ -1,0 +1,338 @@
+"""The gateway: connections from CONNECT to DISCONNECT, ephemeral sessions, and everything that is delivered live.
+
+`GatewayCore.handle` takes one event and returns effects.  Most of what an event causes is returned by the next TickEnded:
+there all that goes to one shard becomes one numbered request, all that goes to one connection one write.  The rules are in
+the parts, one module each; here is who gets which event, and what a turn of the loop does in what order.
+
+    connecting   CONNECT to CONNACK                  fanout      a message to its live subscribers
+    closing      every end of a connection           peers       other gateways
+    inbound      PUBLISH and PUBREL from clients     retained    retained messages of a new subscription
+    subscribing  SUBSCRIBE, UNSUBSCRIBE              egress      deliveries and acknowledgements of durable sessions
+    live         the table of live subscriptions     ephemeral   the window of an ephemeral session
+
+Always holds (see check): every connection is in the tables of its phase; a message of QoS 1 or 2 is acknowledged only by an
+answer of its shard, or refused, or known before; nothing is written to a connection after its end.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import assert_never
+
+from gateway.closing import Closing
+from gateway.connecting import Connecting
+from gateway.connection import Connection, Phase
+from gateway.egress import Egress
+from gateway.events import (
+    Effect,
+    Event,
+    FromPeer,
+    FromSession,
+    FromShard,
+    Malformed,
+    Opened,
+    PeerLinked,
+    PeerLost,
+    Received,
+    Replied,
+    RetainedTold,
+    SessionLinked,
+    SessionLost,
+    ShardLinked,
+    ShardLost,
+    SocketLost,
+    Stopping,
+    TickEnded,
+    ToPeer,
+    Wake,
+)
+from gateway.fanout import Fanout
+from gateway.inbound import Inbound
+from gateway.live import LiveTable
+from gateway.options import Counters, Options
+from gateway.peers import Peers
+from gateway.retained import Retained
+from gateway.state import State
+from gateway.subscribing import Subscribing
+from mqtt.encode import encode
+from mqtt.packets import (
+    MQTT_5,
+    Ack,
+    AckKind,
+    AckRun,
+    Auth,
+    Connect,
+    Disconnect,
+    Item,
+    Pingreq,
+    Pingresp,
+    Publish,
+    PublishRun,
+    Subscribe,
+    Unsubscribe,
+)
+from mqtt.reason import ReasonCode, connack_return_code
+from sessions.frames import Attached, Deliver, SendPubrel, SessionClosed, Subacked, Unsubacked
+from sessions.frames import Frame as SessionFrame
+from shards.frames import (
+    Check,
+    Checked,
+    Connected,
+    Disconnected,
+    Entry,
+    Published,
+    Release,
+    Released,
+    Reply,
+    Superseded,
+)
+from shards.frames import Publish as PublishEntry
+from shards.slots import SlotTable
+
+TURN_MS_MAX = 1_000
+"""While there are connections the clock of the core is never older than this."""
+_PINGRESP = encode(MQTT_5, Pingresp())
+
+
+class GatewayCore:
+    """One gateway.  n_sessions: the session of shard i is worked for by session actor i % n_sessions."""
+
+    def __init__(self, name: str, slot_table: SlotTable, n_sessions: int, options: Options, rng: Random) -> None:
+        self._state = state = State(name, slot_table, n_sessions, options, rng)
+        self._table = LiveTable(options.cached_topics_max)
+        self._closing = Closing(state, self._table)
+        self._fanout = Fanout(state, self._table)
+        self._peers = Peers(state, self._table, self._fanout)
+        self._retained = Retained(state, self._fanout)
+        self._connecting = Connecting(state, self._closing, self._peers.note_newest)
+        self._inbound = Inbound(state, self._table, self._fanout, self._closing)
+        self._subscribing = Subscribing(state, self._table, self._retained, self._closing)
+        self._egress = Egress(state, self._closing)
+        self._wake_at_ms = 0
+
+    @property
+    def counters(self) -> Counters:
+        return self._state.counters
+
+    @property
+    def connections(self) -> int:
+        """Open connections; 0 after Stopping means that the clients are all gone."""
+        return len(self._state.by_socket)
+
+    def ready(self) -> bool:
+        """Whether clients may be accepted: every linked gateway has said what it wants."""
+        return self._peers.ready() and not self._state.stopping
+
+    def settled(self) -> bool:
+        """Whether every shard has answered everything: after Stopping, whether the process may end."""
+        return not any(queue.pending or queue.unanswered for queue in self._state.outbox.shards.values())
+
+    # ---------------------------------------------------------------- events
+    def handle(self, event: Event) -> list[Effect]:
+        """Take one event.  Only TickEnded returns effects; an event of a connection that is over means nothing."""
+        state = self._state
+        match event:
+            case Received(socket, items):
+                connection = state.by_socket.get(socket)
+                if connection is not None:
+                    state.touch(connection)
+                    self._received(connection, items)
+            case FromSession(session, frame):
+                self._from_session(session, frame)
+            case Replied(shard, request, replies):
+                for answered, entry, reply in state.outbox.replied(shard, request, replies):
+                    self._replied(answered, entry, reply)
+                self._inbound.shard_answered(state.outbox.shard(shard))
+            case TickEnded(now_ms, wall_ms):
+                return self._turn(now_ms, wall_ms)
+            case FromPeer(link, frame):
+                self._peers.received(link, frame)
+                self._subscribing.peers_changed(self._peers.links)
+            case Opened(socket, _, _):
+                self._connecting.opened(socket)
+            case Malformed(socket, code, detail, version):
+                self._malformed(socket, ReasonCode(code), detail, version)
+            case SocketLost(socket, why):
+                connection = state.by_socket.get(socket)
+                if connection is not None:
+                    self._closing.socket_lost(connection, why)
+            case FromShard(_, frame):
+                if isinstance(frame, Superseded):
+                    for _, conn in frame.connections:
+                        self._connecting.superseded(conn)
+                else:
+                    self._fanout.hand_over_here(frame.publisher, [frame.flags], [frame.topic], [frame.body])
+            case RetainedTold(shard, query, values, next_after):
+                self._retained.told(shard, query, values, next_after)
+            case ShardLinked(shard):
+                self._shard_linked(shard)
+            case ShardLost(shard):
+                state.shards_linked.pop(shard, None)
+            case SessionLinked(session):
+                self._connecting.session_linked(session)
+            case SessionLost(session):
+                self._connecting.session_lost(session)
+            case PeerLinked(link, gateway):
+                self._peers.linked(link, gateway)
+            case PeerLost(link):
+                self._peers.lost(link)
+                self._subscribing.peers_changed(self._peers.links)
+            case Stopping():
+                self._closing.stop()
+            case _ as never:
+                assert_never(never)
+        return []
+
+    # ---------------------------------------------------------------- from clients
+    def _received(self, connection: Connection, items: list[Item]) -> None:
+        for index, item in enumerate(items):
+            if connection.phase is Phase.ONLINE:
+                self._item(connection, item)
+            elif connection.phase is Phase.CLOSED:
+                return
+            elif connection.phase is Phase.OPENED:
+                if isinstance(item, Connect):
+                    self._connecting.connect(connection, item)
+                else:
+                    self._closing.violation(connection, f"{type(item).__name__} before CONNECT")
+            else:
+                self._connecting.hold(connection, items[index:])
+                return
+
+    def _item(self, connection: Connection, item: Item) -> None:
+        match item:
+            case PublishRun():
+                self._inbound.publish_run(connection, item)
+            case AckRun(kind, packet_ids):
+                if kind is AckKind.PUBREL:
+                    self._inbound.release(connection, packet_ids)
+                else:
+                    self._egress.acknowledge(connection, kind, packet_ids)
+            case Publish():
+                self._inbound.publish(connection, item)
+            case Ack():
+                if item.kind is AckKind.PUBREL:
+                    self._inbound.release(connection, [item.packet_id])
+                else:
+                    self._egress.acknowledge_one(connection, item)
+            case Pingreq():
+                self._state.outbox.write(connection, _PINGRESP)
+            case Subscribe():
+                self._subscribing.subscribe(connection, item)
+            case Unsubscribe():
+                self._subscribing.unsubscribe(connection, item)
+            case Disconnect():
+                self._closing.disconnect(connection, item)
+            case Auth():
+                self._closing.violation(connection, "AUTH without an authentication method")
+            case _:
+                self._closing.violation(connection, f"{type(item).__name__} from a client")
+
+    def _malformed(self, socket: int, code: ReasonCode, detail: str, version: int | None) -> None:
+        connection = self._state.by_socket.get(socket)
+        if connection is None:
+            return
+        if connection.phase is not Phase.OPENED:
+            self._closing.violation(connection, detail, code)
+            return
+        # The CONNECT itself was wrong: it is answered where its version has an answer.
+        connection.version = version or 0
+        if version == MQTT_5 or (version and connack_return_code(code) is not None and code is not ReasonCode.UNSPECIFIED_ERROR):
+            self._closing.refuse(connection, code, detail)
+        else:
+            self._closing.violation(connection, detail, code)
+
+    # ---------------------------------------------------------------- from shards
+    def _replied(self, connection: Connection | None, entry: Entry, reply: Reply) -> None:
+        if isinstance(reply, Checked):
+            for conn in reply.stale:
+                self._connecting.superseded(conn)
+            return
+        assert connection is not None, f"{type(reply).__name__} to an entry of no connection"
+        match reply:
+            case Published():
+                assert isinstance(entry, PublishEntry)
+                self._inbound.published(connection, entry, reply)
+            case Released():
+                assert isinstance(entry, Release)
+                self._inbound.released(connection, entry, reply)
+            case Connected():
+                if self._connecting.connected(connection, reply):
+                    self._online(connection)
+            case Disconnected():
+                pass
+            case _:
+                raise ValueError(f"{type(reply).__name__} in answer to {type(entry).__name__} of {connection}")
+        if self._state.stopping:
+            self._closing.stopped(connection)
+
+    def _online(self, connection: Connection) -> None:
+        self._received(connection, self._connecting.release_held(connection))
+
+    def _shard_linked(self, shard: int) -> None:
+        """After a break of the link: are the connections of this shard still the newest of their clients?"""
+        state = self._state
+        state.shards_linked[shard] = None
+        self._retained.shard_linked(shard)
+        rows = [(connection.client, conn) for conn, connection in state.by_conn.items() if connection.shard == shard]
+        for start in range(0, len(rows), state.options.check_batch):
+            state.outbox.entry(shard, None, Check(rows[start : start + state.options.check_batch]))
+
+    # ---------------------------------------------------------------- from session actors
+    def _from_session(self, session: int, frame: SessionFrame) -> None:
+        if isinstance(frame, Deliver):
+            self._egress.deliver(frame)
+            return
+        connection = self._state.by_conn.get(frame.conn)
+        if connection is None or connection.session != session:
+            return
+        match frame:
+            case SendPubrel(_, packet_ids):
+                self._egress.send_pubrel(connection, packet_ids)
+            case Subacked():
+                self._subscribing.subacked(connection, frame)
+            case Unsubacked():
+                self._subscribing.unsubacked(connection, frame)
+            case Attached():
+                if self._connecting.attached(connection, frame):
+                    self._subscribing.attached(connection, frame)
+                    self._online(connection)
+            case SessionClosed(_, code):
+                connection.attached = False
+                self._closing.session_closed(connection, ReasonCode(code))
+            case _:
+                raise ValueError(f"session actor {session} sent {type(frame).__name__}")
+
+    # ---------------------------------------------------------------- a turn of the loop
+    def _turn(self, now_ms: int, wall_ms: int) -> list[Effect]:
+        state = self._state
+        state.now_ms, state.wall_ms = now_ms, wall_ms
+        for connection in state.touched:
+            connection.heard_ms = now_ms
+            connection.touched = False
+        state.touched.clear()
+        for deadline, connection in state.wheel.turn(now_ms):
+            self._closing.late(connection, deadline)
+        # Other gateways first, so that a SUBACK of this turn knows what it has to wait for.
+        self._peers.tell()
+        self._subscribing.turn(now_ms, self._peers.unconfirmed())
+        self._retained.turn()
+        state.outbox.effects += [ToPeer(link, frame) for link, frame in self._fanout.forwards()]
+        effects = state.outbox.turn(wall_ms)
+        self._wake(now_ms, effects)
+        return effects
+
+    def _wake(self, now_ms: int, effects: list[Effect]) -> None:
+        due = [at for at in (self._state.wheel.next_ms(), self._subscribing.next_ms()) if at is not None]
+        if self._state.by_socket:
+            due.append(now_ms - now_ms % TURN_MS_MAX + TURN_MS_MAX)
+        if not due:
+            return
+        at_ms = max(min(due), now_ms + 1)
+        if at_ms < self._wake_at_ms or self._wake_at_ms <= now_ms:
+            self._wake_at_ms = at_ms
+            effects.append(Wake(at_ms - now_ms))
+
+    def check(self) -> None:
+        self._state.check()
+        self._table.check()

@@ -1,0 +1,155 @@
+"""What session actors send to durable connections, and the acknowledgements of all subscribers.
+
+Deliver is the hot path: the bytes of a message are cut once, however many connections get it, and a delivery appends three
+slices and a packet id.  Properties, sizes and ages are looked at only when a flag of the message or a limit of the client
+says so.  A message that must not be sent any more, or cannot (too old, larger than the client takes [MQTT-3.1.2-24]), is
+acknowledged to the session actor in the client's place, so the session goes on as if it had been delivered.
+
+Windows and packet ids of durable sessions belong to the session actor; those of ephemeral ones to gateway.ephemeral.
+"""
+
+from __future__ import annotations
+
+from gateway.closing import Closing
+from gateway.connection import Connection, Phase
+from gateway.ephemeral import AWAIT_PUBACK, AWAIT_PUBCOMP, AWAIT_PUBREC
+from gateway.state import State
+from mqtt.body import message_expiry, with_message_expiry, with_subscription_ids
+from mqtt.encode import PublishTemplate, acks, encode, packet_id_bytes
+from mqtt.packets import MQTT_5, Ack, AckKind
+from mqtt.reason import ReasonCode
+from sessions.frames import PUBACK, PUBREC, Acked, Deliver
+from shards.messages import PER_DELIVERY
+
+_AWAITED = {AckKind.PUBACK: AWAIT_PUBACK, AckKind.PUBREC: AWAIT_PUBREC, AckKind.PUBCOMP: AWAIT_PUBCOMP}
+_FAILED = 0x80
+_DUP = 8
+
+
+class Egress:
+    def __init__(self, state: State, closing: Closing) -> None:
+        self._state = state
+        self._closing = closing
+
+    # ---------------------------------------------------------------- from session actors
+    def deliver(self, frame: Deliver) -> None:
+        state = self._state
+        by_conn = state.by_conn.get
+        dirty = state.outbox.dirty
+        templates = [PublishTemplate(topic, body) for topic, body, _, _ in frame.messages]
+        per_delivery = False
+        for _, _, _, flags in frame.messages:
+            if flags & PER_DELIVERY:
+                per_delivery = True
+        for conn, indexes, packet_ids, firsts, identifiers in frame.to:
+            connection = by_conn(conn)
+            if connection is None or connection.phase is not Phase.ONLINE:
+                continue
+            if per_delivery or connection.packet_max or (connection.version == MQTT_5 and any(identifiers)):
+                self._deliver_with_care(connection, frame, templates, indexes, packet_ids, firsts, identifiers)
+                continue
+            out = connection.out
+            if not out:
+                dirty.append(connection)
+            state.counters.durable_delivered += len(indexes)
+            is_5 = connection.version == MQTT_5
+            for index, packet_id, first in zip(indexes, packet_ids, firsts, strict=True):
+                template = templates[index]
+                head, tail = template.v5(first) if is_5 else template.v3(first)
+                if packet_id:
+                    out += (head, packet_id_bytes[packet_id], tail)
+                else:
+                    out += (head, tail)
+
+    def _deliver_with_care(
+        self, connection: Connection, frame: Deliver, templates: list[PublishTemplate],
+        indexes: list[int], packet_ids: list[int], firsts: bytes, identifiers: list[int],
+    ) -> None:  # fmt: skip
+        state = self._state
+        is_5 = connection.version == MQTT_5
+        for index, packet_id, first, identifier in zip(indexes, packet_ids, firsts, identifiers, strict=True):
+            template = templates[index]
+            topic, body, published_at_ms, flags = frame.messages[index]
+            if flags & PER_DELIVERY:
+                expiry_s = message_expiry(body)
+                if expiry_s is not None:
+                    left_ms = published_at_ms + expiry_s * 1000 - state.wall_ms
+                    # A message sent before is sent again whatever its age: the client may be waiting for it.
+                    if left_ms <= 0 and not first & _DUP:
+                        state.counters.durable_expired += 1
+                        self._done_unsent(connection, packet_id, first)
+                        continue
+                    body = with_message_expiry(body, min(expiry_s, max(1, -(-left_ms // 1000))))
+            if identifier and is_5:
+                body = with_subscription_ids(body, (identifier,))
+            if body is not template.body:
+                template = PublishTemplate(topic, body)
+            if connection.packet_max and template.packet_bytes(connection.version, first) > connection.packet_max:
+                state.counters.durable_too_large += 1
+                self._done_unsent(connection, packet_id, first)
+                continue
+            head, tail = template.parts(connection.version, first)
+            state.outbox.write(connection, b"".join((head, packet_id_bytes[packet_id] if packet_id else b"", tail)))
+            state.counters.durable_delivered += 1
+
+    def _done_unsent(self, connection: Connection, packet_id: int, first: int) -> None:
+        """Acknowledge a delivery in the client's place: PUBACK, or the PUBREC with an error that ends a QoS 2 delivery."""
+        if first & 4:
+            self._failed(connection, packet_id)
+        elif packet_id:
+            self._state.outbox.acked(connection, PUBACK, [packet_id])
+
+    def send_pubrel(self, connection: Connection, packet_ids: list[int]) -> None:
+        if packet_ids:
+            self._state.outbox.write(connection, acks(connection.version, AckKind.PUBREL, packet_ids))
+
+    # ---------------------------------------------------------------- acknowledgements of subscribers
+    def acknowledge(self, connection: Connection, kind: AckKind, packet_ids: list[int]) -> None:
+        """PUBACK, PUBREC or PUBCOMP without an error."""
+        session = connection.ephemeral
+        if session is None:
+            self._state.outbox.acked(connection, int(kind), packet_ids)
+            return
+        known = session.acknowledge(packet_ids, _AWAITED[kind])
+        if known is None:
+            self._closing.violation(connection, f"{kind.name} for a message that waits for another answer")
+            return
+        if kind is AckKind.PUBREC:
+            self._pubrels(connection, packet_ids, known)
+        else:
+            self._refill(connection)
+
+    def acknowledge_one(self, connection: Connection, packet: Ack) -> None:
+        """One acknowledgement with a reason code or properties.  Only for PUBREC does an error change anything."""
+        if packet.kind is not AckKind.PUBREC or packet.reason < _FAILED:
+            self.acknowledge(connection, packet.kind, [packet.packet_id])
+            return
+        session = connection.ephemeral
+        if session is None:
+            self._failed(connection, packet.packet_id)
+        elif session.give_up(packet.packet_id):
+            self._refill(connection)
+        elif packet.packet_id in session.inflight:
+            self._closing.violation(connection, "PUBREC for a message that waits for another answer")
+
+    def _failed(self, connection: Connection, packet_id: int) -> None:
+        self._state.outbox.to_session(connection.session, Acked(connection.conn, PUBREC, [packet_id], True))
+        connection.ack_kind = 0  # what comes next must not join what stands before this
+
+    def _pubrels(self, connection: Connection, packet_ids: list[int], known: list[int]) -> None:
+        """PUBREL for each, with 0x92 for those that were not in flight: the client must be able to end its handshake."""
+        outbox = self._state.outbox
+        if len(known) == len(packet_ids) or connection.version != MQTT_5:
+            outbox.write(connection, acks(connection.version, AckKind.PUBREL, packet_ids))
+            return
+        inflight = dict.fromkeys(known)
+        for packet_id in packet_ids:
+            reason = ReasonCode.SUCCESS if packet_id in inflight else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            outbox.write(connection, encode(MQTT_5, Ack(AckKind.PUBREL, packet_id, reason)))
+
+    def _refill(self, connection: Connection) -> None:
+        session = connection.ephemeral
+        if session is not None and session.queue:
+            if not connection.out:
+                self._state.outbox.dirty.append(connection)
+            session.refill(connection.out, self._state.wall_ms)

@@ -1,0 +1,288 @@
+"""PUBLISH and PUBREL from clients, and what the home shard answers.
+
+QoS 1 and 2 go to the publisher's home shard and are acknowledged when it has answered; only then live subscribers get them
+(PROTOCOLS 9).  QoS 0 goes live at once; with RETAIN it goes to the shard as well, to be kept.  Acknowledgements leave in the
+order of the messages [MQTT-4.6.0-2, -3].
+
+Ids of incoming QoS 2 messages are rows of the home when the session outlives the connection; otherwise they are known here
+only, until PUBREL.  What a client may have unanswered: MQTT 5 clients are told a Receive Maximum and closed with 0x93 above
+it; a 3.1.1 client is not read while it is over the same bound.  A shard with too much unanswered stops the reading of those
+who publish to it.
+
+A message that the store refuses for its quota gets 0x97; 3.1.1 has no such answer, so the connection is closed: an
+acknowledgement would be a lie, and silence would keep the client waiting for ever.  A topic that clients may not publish
+to gets 0x90; a 3.1.1 client is acknowledged and nothing is done, as its specification has it.
+"""
+
+from __future__ import annotations
+
+from gateway.closing import Closing
+from gateway.connecting import is_reserved
+from gateway.connection import AWAITING_ANSWER, AWAITING_PUBREL, OWN_BOUND, SHARD_BOUND, Connection, Phase
+from gateway.fanout import Fanout
+from gateway.live import LiveTable
+from gateway.outbox import ShardQueue
+from gateway.state import State
+from mqtt.encode import acks, encode
+from mqtt.packets import MQTT_5, Ack, AckKind, Publish, PublishRun
+from mqtt.reason import ReasonCode
+from shards.frames import NOBODY, REFUSED_QUOTA, REPEATED, STORED, Published, Release, Released
+from shards.frames import Publish as PublishEntry
+
+_AT_ONCE, _KEPT, _QOS1, _QOS2 = 0, 1, 2, 3
+"""What the flags of a PUBLISH mean for its way: QoS 0, QoS 0 with RETAIN, QoS 1, QoS 2."""
+_WAYS = bytes([_QOS2 if flags & 4 else _QOS1 if flags & 2 else _KEPT if flags & 1 else _AT_ONCE for flags in range(16)] + [0] * 240)
+_DOLLAR = 0x24
+
+
+class Inbound:
+    def __init__(self, state: State, table: LiveTable, fanout: Fanout, closing: Closing) -> None:
+        self._state = state
+        self._table = table
+        self._fanout = fanout
+        self._closing = closing
+
+    # ---------------------------------------------------------------- PUBLISH
+    def publish(self, connection: Connection, packet: Publish) -> None:
+        """One PUBLISH with properties: its topic may be an alias."""
+        topic = packet.topic
+        alias = packet.properties.topic_alias
+        if alias is not None:
+            if alias > self._state.options.topic_alias_maximum:
+                self._closing.violation(connection, f"topic alias {alias}", ReasonCode.TOPIC_ALIAS_INVALID)
+                return
+            if topic:
+                connection.aliases[alias] = topic
+            else:
+                known = connection.aliases.get(alias)
+                if known is None:
+                    # [MQTT-3.3.2-12] bounds the number; an alias never given a topic is a protocol error of the client.
+                    self._closing.violation(connection, f"topic alias {alias} has no topic")
+                    return
+                topic = known
+        self.publish_run(connection, PublishRun([packet.flags], [packet.packet_id], [topic], [packet.body]))
+
+    def publish_run(self, connection: Connection, run: PublishRun) -> None:
+        flags, topics = run.flags, run.topics
+        count = len(flags)
+        self._state.counters.publishes_received += count
+        ways = bytes(flags).translate(_WAYS)
+        if _DOLLAR not in [topic[0] for topic in topics]:
+            if ways.count(_QOS1) == count:
+                connection.qos1_unanswered += count
+                self._to_shard(connection, count, flags, run.packet_ids, topics, run.bodies)
+                return
+            if ways.count(_AT_ONCE) == count:
+                self._fanout.hand_over(connection.client, connection.conn, flags, topics, run.bodies)
+                return
+        self._mixed(connection, run, ways)
+
+    def _mixed(self, connection: Connection, run: PublishRun, ways: bytes) -> None:
+        """A run that does not go one way as a whole."""
+        taken: list[int] = []
+        at_once: list[int] = []
+        answered_later = 0
+        qos2_in = connection.qos2_in
+        for index, way in enumerate(ways):
+            packet_id = run.packet_ids[index]
+            if is_reserved(run.topics[index]):
+                self._refuse_topic(connection, way, packet_id, connection.sent + answered_later)
+                continue
+            if way <= _KEPT:
+                at_once.append(index)
+                if way == _KEPT:
+                    taken.append(index)
+                continue
+            if way == _QOS1:
+                connection.qos1_unanswered += 1
+            elif packet_id in qos2_in and not connection.durable:
+                # Known by its id, never by the DUP flag [MQTT-4.3.3-10]; before the first answer one PUBREC will serve both.
+                self._state.counters.publishes_repeated += 1
+                if qos2_in[packet_id] == AWAITING_PUBREL:
+                    answer = acks(connection.version, AckKind.PUBREC, [packet_id])
+                    self._answer_in_turn(connection, connection.sent + answered_later, answer)
+                continue
+            else:
+                qos2_in[packet_id] = AWAITING_ANSWER
+            taken.append(index)
+            answered_later += 1
+        if at_once:
+            flags, _, topics, bodies = _columns(run, at_once)
+            self._fanout.hand_over(connection.client, connection.conn, flags, topics, bodies)
+        if taken:
+            self._to_shard(connection, answered_later, *_columns(run, taken))
+
+    def _to_shard(
+        self, connection: Connection, answered_later: int, flags: list[int], packet_ids: list[int], topics: list[bytes], bodies: list[bytes]
+    ) -> None:
+        state = self._state
+        options = state.options
+        connection.sent += answered_later
+        if connection.version == MQTT_5:
+            if connection.qos1_unanswered + len(connection.qos2_in) > options.receive_maximum_in:
+                self._closing.violation(connection, "more unanswered messages than announced", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+                return
+        elif connection.sent - connection.answered > options.receive_maximum_in:
+            state.outbox.pause(connection, OWN_BOUND)
+        queue = state.outbox.publish(connection, flags, packet_ids, topics, bodies)
+        if queue.messages > options.shard_messages_max or queue.bytes > options.shard_bytes_max:
+            state.outbox.pause(connection, SHARD_BOUND)
+            queue.paused[connection] = None
+
+    def _refuse_topic(self, connection: Connection, way: int, packet_id: int, after: int) -> None:
+        self._state.counters.publishes_refused_topic += 1
+        if way <= _KEPT:
+            return
+        kind = AckKind.PUBACK if way == _QOS1 else AckKind.PUBREC
+        self._answer_in_turn(connection, after, encode(connection.version, Ack(kind, packet_id, ReasonCode.TOPIC_NAME_INVALID)))
+
+    def _answer_in_turn(self, connection: Connection, after: int, data: bytes) -> None:
+        """An answer that needs no shard goes out when the first `after` messages of the connection have theirs."""
+        if connection.answered >= after and not connection.deferred:
+            self._state.outbox.write(connection, data)
+        else:
+            connection.deferred.append((after, data))
+
+    # ---------------------------------------------------------------- the shard's answer to PUBLISH
+    def published(self, connection: Connection, entry: PublishEntry, reply: Published) -> None:
+        if reply.stale:
+            self._closing.superseded(connection)
+            return
+        ways = entry.flags.translate(_WAYS)
+        codes = reply.codes if reply.codes.count(STORED) != len(reply.codes) else b""
+        count = len(ways)
+        one_way = ways.count(_QOS1) == count
+        if connection.phase is Phase.ONLINE:
+            if one_way and not codes and not connection.deferred:
+                connection.answered += count
+                connection.qos1_unanswered -= count
+                self._state.outbox.write(connection, acks(connection.version, AckKind.PUBACK, entry.packet_ids))
+            else:
+                self._answer(connection, entry, ways, codes)
+            self._read_again(connection)
+        if not len(self._table):
+            return
+        if one_way and not codes:
+            self._fanout.hand_over(entry.client, entry.conn, entry.flags, entry.topics, entry.bodies)
+            return
+        wanted = [i for i in range(count) if ways[i] > _KEPT and (not codes or codes[i] in (STORED, NOBODY))]
+        self._fanout.hand_over(
+            entry.client,
+            entry.conn,
+            bytes([entry.flags[i] for i in wanted]),
+            [entry.topics[i] for i in wanted],
+            [entry.bodies[i] for i in wanted],
+        )
+
+    def _answer(self, connection: Connection, entry: PublishEntry, ways: bytes, codes: bytes) -> None:
+        """Acknowledge message by message, joining what is equal: some are QoS 2, or not all were stored."""
+        state = self._state
+        is_5 = connection.version == MQTT_5
+        joined: list[int] = []
+        joined_kind = AckKind.PUBACK
+        for index, way in enumerate(ways):
+            if way <= _KEPT:
+                continue
+            packet_id = entry.packet_ids[index]
+            code = codes[index] if codes else STORED
+            reason = ReasonCode.SUCCESS
+            if code == NOBODY:
+                state.counters.publishes_unheard += 1
+                if is_5 and not self._table.wanted(entry.topics[index]):
+                    reason = ReasonCode.NO_MATCHING_SUBSCRIBERS
+            elif code == REPEATED:
+                state.counters.publishes_repeated += 1
+            elif code == REFUSED_QUOTA:
+                state.counters.publishes_refused_quota += 1
+                if not is_5:
+                    self._write_acks(connection, joined_kind, joined)
+                    self._closing.close(connection, ReasonCode.QUOTA_EXCEEDED, "the store is over its quota")
+                    return
+                reason = ReasonCode.QUOTA_EXCEEDED
+            if way == _QOS1:
+                kind = AckKind.PUBACK
+                connection.qos1_unanswered -= 1
+            else:
+                kind = AckKind.PUBREC
+                if code == REFUSED_QUOTA:
+                    connection.qos2_in.pop(packet_id, None)
+                elif packet_id in connection.qos2_in:
+                    connection.qos2_in[packet_id] = AWAITING_PUBREL
+            if reason is ReasonCode.SUCCESS and kind is joined_kind:
+                joined.append(packet_id)
+            else:
+                self._write_acks(connection, joined_kind, joined)
+                joined, joined_kind = [], kind
+                if reason is ReasonCode.SUCCESS:
+                    joined.append(packet_id)
+                else:
+                    state.outbox.write(connection, _ack_with_reason(kind, packet_id, reason))
+            connection.answered += 1
+            if connection.deferred:
+                self._write_acks(connection, joined_kind, joined)
+                joined = []
+                self._write_deferred(connection)
+        self._write_acks(connection, joined_kind, joined)
+
+    def _write_acks(self, connection: Connection, kind: AckKind, packet_ids: list[int]) -> None:
+        if packet_ids:
+            self._state.outbox.write(connection, acks(connection.version, kind, packet_ids))
+
+    def _write_deferred(self, connection: Connection) -> None:
+        while connection.deferred and connection.deferred[0][0] <= connection.answered:
+            self._state.outbox.write(connection, connection.deferred.popleft()[1])
+
+    def _read_again(self, connection: Connection) -> None:
+        if connection.paused & OWN_BOUND and 2 * connection.unanswered <= self._state.options.receive_maximum_in:
+            self._state.resume(connection, OWN_BOUND)
+
+    def shard_answered(self, queue: ShardQueue) -> None:
+        """Read again those who were stopped by this shard's bound, once it is at half of it."""
+        options = self._state.options
+        if queue.paused and 2 * queue.messages <= options.shard_messages_max and 2 * queue.bytes <= options.shard_bytes_max:
+            for connection in queue.paused:
+                self._state.resume(connection, SHARD_BOUND)
+            queue.paused.clear()
+
+    # ---------------------------------------------------------------- PUBREL
+    def release(self, connection: Connection, packet_ids: list[int]) -> None:
+        if connection.durable:
+            self._state.outbox.release(connection, packet_ids)
+            return
+        # The ids are known here only, and PUBREC has gone out for those that may be released.
+        found = bytes([connection.qos2_in.get(packet_id) == AWAITING_PUBREL for packet_id in packet_ids])
+        self._complete(connection, packet_ids, found)
+
+    def released(self, connection: Connection, entry: Release, reply: Released) -> None:
+        if reply.stale:
+            self._closing.superseded(connection)
+        elif connection.phase is Phase.ONLINE:
+            self._complete(connection, entry.packet_ids, reply.found)
+
+    def _complete(self, connection: Connection, packet_ids: list[int], found: bytes) -> None:
+        for packet_id, known in zip(packet_ids, found, strict=True):
+            if known or connection.durable:
+                connection.qos2_in.pop(packet_id, None)
+        if connection.version != MQTT_5 or all(found):
+            self._state.outbox.write(connection, acks(connection.version, AckKind.PUBCOMP, packet_ids))
+            return
+        for packet_id, known in zip(packet_ids, found, strict=True):
+            reason = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            self._state.outbox.write(connection, encode(MQTT_5, Ack(AckKind.PUBCOMP, packet_id, reason)))
+
+
+def _columns(run: PublishRun, wanted: list[int]) -> tuple[list[int], list[int], list[bytes], list[bytes]]:
+    if len(wanted) == len(run.flags):
+        return run.flags, run.packet_ids, run.topics, run.bodies
+    return (
+        [run.flags[i] for i in wanted],
+        [run.packet_ids[i] for i in wanted],
+        [run.topics[i] for i in wanted],
+        [run.bodies[i] for i in wanted],
+    )
+
+
+def _ack_with_reason(kind: AckKind, packet_id: int, reason: ReasonCode) -> bytes:
+    """An MQTT 5 acknowledgement of five bytes: mqtt.encode would build a packet first, and a publisher that nobody
+    listens to gets one of these for each message."""
+    return b"%c\x03%c%c%c" % (kind << 4, packet_id >> 8, packet_id & 0xFF, reason)

@@ -1,0 +1,82 @@
+"""The bounds of a gateway and what it counts when it meets them.
+
+Where the values come from (configuration) and where the counts go (metrics) is the shell's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shards.ids import EXPIRY_NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Every bound of the core, named; units last."""
+
+    session_expiry_s: int = 7 * 86_400
+    """Session expiry of a 3.1.1 client that connects with clean session 0: it cannot say one itself."""
+    session_expiry_max_s: int = EXPIRY_NEVER
+    connect_wait_ms: int = 5_000
+    """From the accepted socket to CONNECT."""
+    home_wait_ms: int = 10_000
+    """From CONNECT to CONNACK (PROTOCOLS 5): the home shard and the session actor have to answer within this."""
+    suback_wait_ms: int = 1_000
+    """The longest a SUBACK waits for other gateways (PROTOCOLS 9)."""
+    stop_wait_ms: int = 5_000
+    keep_alive_max_s: int = 0
+    """0: a client's keep alive is never shortened."""
+    receive_maximum_in: int = 1_024
+    """QoS 1 and 2 messages of one publisher that are not answered yet."""
+    packet_bytes_max: int = 1 << 20
+    """Announced to MQTT 5 clients; the shell's decoder enforces it."""
+    topic_alias_maximum: int = 32
+    max_inflight: int = 100
+    """QoS 1 and 2 messages on their way to one subscriber; its own Receive Maximum may be less."""
+    queue_count_max: int = 1_000
+    queue_bytes_max: int = 8 << 20
+    """What waits for the window of one ephemeral subscriber; then the oldest is dropped."""
+    subscriptions_max: int = 10_000
+    connections_max: int = 100_000
+    shared: bool = False
+    """Whether $share/ filters are accepted."""
+    shard_messages_max: int = 50_000
+    shard_bytes_max: int = 64 << 20
+    """Unanswered messages to one shard; above, publishers to it are not read, below half they are again."""
+    retained_page: int = 100
+    retained_tries: int = 3
+    cached_topics_max: int = 100_000
+    publishers_max: int = 100_000
+    """Publishers at other gateways whose newest connection number is remembered."""
+    check_batch: int = 1_000
+
+
+@dataclass(slots=True)
+class Counters:
+    """What happened since the start; only grows.  The shell exports every field as a metric of the same name."""
+
+    connections_accepted: int = 0
+    connections_refused: int = 0
+    connections_superseded: int = 0
+    connections_timed_out: int = 0
+    protocol_errors: int = 0
+    publishes_received: int = 0
+    publishes_refused_quota: int = 0
+    publishes_refused_topic: int = 0
+    publishes_repeated: int = 0
+    publishes_unheard: int = 0
+    """QoS 1 and 2 messages that nobody had subscribed to, anywhere."""
+    live_delivered: int = 0
+    live_dropped_queue_full: int = 0
+    live_dropped_too_large: int = 0
+    live_dropped_expired: int = 0
+    durable_delivered: int = 0
+    durable_too_large: int = 0
+    durable_expired: int = 0
+    forwards_sent: int = 0
+    forwards_received: int = 0
+    forwards_stale: int = 0
+    retained_delivered: int = 0
+    retained_pages_failed: int = 0
+    subacks_unconfirmed: int = 0
+    """SUBACKs sent although another gateway had not confirmed the filters in time."""

@@ -1,0 +1,122 @@
+"""The other gateways: what each wants live, and what they are told of the wishes here.
+
+A link begins with the whole table of each side (PROTOCOLS 9); afterwards changes are told in numbered Interest frames, each
+confirmed by InterestSeen, which is what a SUBACK waits for.  A Forward of a connection that is older than the newest known
+one of its publisher is dropped, whether the newer one was seen in a forward or connected here.
+
+Always holds: what a peer was told is what LiveTable.told says; numbers confirmed are at most numbers sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gateway.events import ToPeer
+from gateway.fanout import Fanout
+from gateway.frames import Forward, Frame, Interest, InterestSeen
+from gateway.live import LiveTable
+from gateway.state import State
+
+
+@dataclass(slots=True)
+class Peer:
+    gateway: str
+    sent: int = 0
+    seen: int = 0
+    """Interest frames sent to it, and the last one it has confirmed."""
+    whole: bool = False
+    """Its whole table is here."""
+    wants: dict[bytes, None] = field(default_factory=dict)
+    wants_qos0: dict[bytes, None] = field(default_factory=dict)
+
+
+class Peers:
+    def __init__(self, state: State, table: LiveTable, fanout: Fanout) -> None:
+        self.links: dict[int, Peer] = {}
+        self._state = state
+        self._table = table
+        self._fanout = fanout
+        self._newest: dict[bytes, int] = {}
+
+    def ready(self) -> bool:
+        """Whether this gateway knows what every linked gateway wants: before that it must not accept clients."""
+        return all(peer.whole for peer in self.links.values())
+
+    def linked(self, link: int, gateway: str) -> None:
+        self.links[link] = Peer(gateway)
+
+    def lost(self, link: int) -> None:
+        peer = self.links.pop(link, None)
+        if peer is not None:
+            self._forget(link, peer)
+
+    def received(self, link: int, frame: Frame) -> None:
+        peer = self.links.get(link)
+        if peer is None:
+            return
+        if isinstance(frame, Forward):
+            self._forwarded(frame)
+        elif isinstance(frame, Interest):
+            self._interested(link, peer, frame)
+        else:
+            peer.seen = max(peer.seen, frame.number)
+
+    def _interested(self, link: int, peer: Peer, frame: Interest) -> None:
+        if frame.reset:
+            self._forget(link, peer)
+            peer.whole = True
+        rows = (
+            (frame.remove_all, peer.wants, True, False), (frame.remove_qos0, peer.wants_qos0, False, False),
+            (frame.add_all, peer.wants, True, True), (frame.add_qos0, peer.wants_qos0, False, True),
+        )  # fmt: skip
+        for filters, held, every, add in rows:
+            for filter in filters:
+                if add:
+                    held[filter] = None
+                    self._table.peer_wants(link, filter, every)
+                else:
+                    held.pop(filter, None)
+                    self._table.peer_wants_no_more(link, filter, every)
+        self._state.outbox.effects.append(ToPeer(link, InterestSeen(frame.number)))
+
+    def _forget(self, link: int, peer: Peer) -> None:
+        for filter in peer.wants:
+            self._table.peer_wants_no_more(link, filter, True)
+        for filter in peer.wants_qos0:
+            self._table.peer_wants_no_more(link, filter, False)
+        peer.wants.clear()
+        peer.wants_qos0.clear()
+
+    def _forwarded(self, frame: Forward) -> None:
+        counters = self._state.counters
+        if frame.conn < self._newest.get(frame.publisher, 0):
+            counters.forwards_stale += len(frame.topics)
+            return
+        self.note_newest(frame.publisher, frame.conn)
+        counters.forwards_received += len(frame.topics)
+        self._fanout.hand_over_here(frame.publisher, frame.flags, frame.topics, frame.bodies)
+
+    def note_newest(self, publisher: bytes, conn: int) -> None:
+        """The newest connection of a publisher.  Of too many, the one not heard for longest is forgotten."""
+        newest = self._newest
+        newest[publisher] = max(conn, newest.pop(publisher, 0))
+        if len(newest) > self._state.options.publishers_max:
+            del newest[next(iter(newest))]
+
+    # ---------------------------------------------------------------- the end of a turn
+    def tell(self) -> None:
+        """Tell every peer what has changed here, a new one everything."""
+        effects = self._state.outbox.effects
+        changes = self._table.changes()
+        changed = any(changes)
+        for link, peer in self.links.items():
+            if not peer.sent:
+                peer.sent = 1
+                effects.append(ToPeer(link, Interest(1, True, *self._table.told(), [], [])))
+            elif changed:
+                peer.sent += 1
+                effects.append(ToPeer(link, Interest(peer.sent, False, *changes)))
+
+    def unconfirmed(self) -> dict[int, int]:
+        """link -> the last Interest that it has still to confirm."""
+        return {link: peer.sent for link, peer in self.links.items() if peer.seen < peer.sent}

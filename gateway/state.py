@@ -1,0 +1,77 @@
+"""What all parts of a gateway share: its connections, the clock of the turn, the outbox, bounds and counters.
+
+Each part changes only what its own docstring says; connections are put into these tables by gateway.connecting and taken
+out by gateway.closing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from gateway.connection import Connection, Phase
+from gateway.options import Counters, Options
+from gateway.outbox import Outbox
+from gateway.wheel import Wheel
+from shards.slots import SlotTable
+
+
+class Deadline:
+    """Something a connection may be late with."""
+
+    CONNECT = "connect"
+    CONNACK = "connack"
+    KEEP_ALIVE = "keep alive"
+    STOP = "stop"
+
+
+Token = tuple[str, Connection]
+
+
+@dataclass(slots=True)
+class State:
+    name: str
+    slots: SlotTable
+    n_sessions: int
+    options: Options
+    rng: Random
+    counters: Counters = field(default_factory=Counters)
+    outbox: Outbox = field(default_factory=Outbox)
+    wheel: Wheel[Token] = field(default_factory=Wheel)
+    now_ms: int = 0
+    wall_ms: int = 0
+    """Both as of the last turn; the shell turns at least once a second while there are connections."""
+    stopping: bool = False
+    by_socket: dict[int, Connection] = field(default_factory=dict)
+    by_conn: dict[int, Connection] = field(default_factory=dict)
+    by_client: dict[bytes, Connection] = field(default_factory=dict)
+    """The newest connection of each client that is here."""
+    touched: list[Connection] = field(default_factory=list)
+    """Who was heard in this turn."""
+    shards_linked: dict[int, None] = field(default_factory=dict)
+    sessions_linked: dict[int, None] = field(default_factory=dict)
+
+    def touch(self, connection: Connection) -> None:
+        """The client was heard; the turn's end knows when that was."""
+        if not connection.touched:
+            connection.touched = True
+            self.touched.append(connection)
+
+    def resume(self, connection: Connection, reason: int) -> None:
+        """Read the connection again unless there is another reason not to; its keep alive starts anew."""
+        if self.outbox.resume(connection, reason):
+            self.touch(connection)
+
+    def check(self) -> None:
+        for socket, connection in self.by_socket.items():
+            assert connection.socket == socket and connection.phase is not Phase.CLOSED
+            assert (connection.conn != 0) == (connection.phase in (Phase.ATTACHING, Phase.ONLINE))
+            if connection.conn:
+                assert self.by_conn[connection.conn] is connection
+                assert self.by_client[connection.client] is connection
+            if connection.ephemeral is not None:
+                assert not connection.durable
+                connection.ephemeral.check()
+        assert all(self.by_socket.get(connection.socket) is connection for connection in self.by_conn.values())
+        assert all(self.by_conn.get(connection.conn) is connection for connection in self.by_client.values())
+        self.outbox.check()

@@ -1,0 +1,1 @@
+"""Tests of the gateway core: events in, effects out, through real packets."""

@@ -1,0 +1,312 @@
+"""CONNECT to CONNACK: what is asked of the home and the session actor, and what the client is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.events import (
+    CloseSocket,
+    FromSession,
+    FromShard,
+    Malformed,
+    Opened,
+    PauseReading,
+    SessionLinked,
+    SessionLost,
+    ShardLinked,
+    SocketLost,
+    ToSession,
+    ToShard,
+    Write,
+)
+from gateway.options import Options
+from mqtt.encode import encode
+from mqtt.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Properties, Will
+from mqtt.reason import ReasonCode
+from sessions.frames import Attach, Attached, Detach
+from shards.frames import LOST, NORMAL, WITH_WILL, Check, Superseded
+from shards.frames import Connect as ConnectEntry
+from shards.frames import Disconnect as DisconnectEntry
+from shards.frames import Will as WillEntry
+from tests.gateway.scripted import Shell, message
+
+ANNOUNCED = Properties(receive_maximum=1024, topic_alias_maximum=32, maximum_packet_size=1 << 20, shared_subscription_available=0)
+
+
+def test_an_ephemeral_client_is_online_when_its_home_has_answered() -> None:
+    """One Connect entry to the home; CONNACK at its answer and not before; no session actor takes part."""
+    shell = Shell()
+    client = shell.client(4)
+    assert client.send(Connect(4, "c1", keep_alive=60)) == [ToShard(0, 1, [ConnectEntry(b"c1", True, 0, 4, None)])]
+    assert shell.answer() == [Write(client.socket, b"\x20\x02\x00\x00")]
+
+
+def test_connack_of_mqtt_5_says_what_the_broker_will_take() -> None:
+    """Receive Maximum, Maximum Packet Size, Topic Alias Maximum, no shared subscriptions."""
+    shell = Shell()
+    client = shell.client(5)
+    client.send(Connect(5, "c1"))
+    assert shell.answer() == [Write(client.socket, encode(5, Connack(False, ReasonCode.SUCCESS, ANNOUNCED)))]
+
+
+def test_a_durable_client_is_online_when_its_session_actor_has_it() -> None:
+    """Connected with a session id leads to Attach; CONNACK waits for Attached, and says whether the session was there."""
+    shell = Shell()
+    client = shell.client(4)
+    assert client.send(Connect(4, "c1", clean_start=False)) == [ToShard(0, 1, [ConnectEntry(b"c1", False, 7 * 86_400, 4, None)])]
+    shell.homes.sessions[b"c1"] = 77
+    assert shell.answer() == [ToSession(0, Attach(b"c1", 256, 77, True, 4, 100))]
+    assert shell.turn(FromSession(0, Attached(256, 0, []))) == [Write(client.socket, b"\x20\x02\x01\x00")]
+
+
+def test_a_failed_attach_becomes_the_connack() -> None:
+    """The code of Attached is the client's answer, and the home hears that the connection is over without a will."""
+    shell = Shell()
+    client = shell.client(5)
+    client.send(Connect(5, "c1", properties=Properties(session_expiry_interval=100)))
+    shell.answer()
+    effects = shell.turn(FromSession(0, Attached(256, 0x89, [])))
+    assert effects == [
+        Write(client.socket, encode(5, Connack(False, ReasonCode.SERVER_BUSY))),
+        CloseSocket(client.socket, "the session actor refused the connection"),
+        ToShard(0, 2, [DisconnectEntry(b"c1", 256, NORMAL, None)]),
+    ]
+
+
+def test_a_missing_client_id_is_assigned() -> None:
+    """MQTT 5 is told the id; 3.1.1 gets one too but cannot be told; the same seed gives the same ids."""
+    shell = Shell()
+    client = shell.client(5)
+    client.send(Connect(5, ""))
+    shell.answer()
+    connack = client.packets[0]
+    assert isinstance(connack, Connack)
+    assigned = connack.properties.assigned_client_identifier
+    assert assigned is not None and assigned.startswith("holdfast-") and assigned.encode() in shell.homes.newest
+    old = shell.client(4)
+    old.send(Connect(4, ""))
+    shell.answer()
+    assert old.take() == [Connack(False)]
+    assert len(shell.homes.newest) == 2
+
+
+@pytest.mark.parametrize(("version", "answer"), [(4, b"\x20\x02\x00\x02"), (3, b"\x20\x02\x00\x02")])
+def test_a_connect_that_the_decoder_refuses_is_answered_in_its_version(version: int, answer: bytes) -> None:
+    """An empty client id with a session to keep is code 2 in 3.1.1 (the decoder finds it)."""
+    shell = Shell()
+    client = shell.client(version)
+    effects = shell.turn(Malformed(client.socket, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "empty", version))
+    assert effects == [Write(client.socket, answer), CloseSocket(client.socket, "empty")]
+
+
+def test_an_unknown_protocol_version_is_answered_in_the_nearest_form() -> None:
+    """0x84 in MQTT 5, code 1 before; without a version there is no answer at all."""
+    shell = Shell()
+    for version, answer in ((5, encode(5, Connack(False, ReasonCode.UNSUPPORTED_PROTOCOL_VERSION))), (4, b"\x20\x02\x00\x01")):
+        client = shell.client(version)
+        effects = shell.turn(Malformed(client.socket, 0x84, "protocol", version))
+        assert effects == [Write(client.socket, answer), CloseSocket(client.socket, "protocol")]
+    client = shell.client()
+    assert shell.turn(Malformed(client.socket, 0x84, "protocol", None)) == [CloseSocket(client.socket, "protocol")]
+
+
+def test_an_authentication_method_is_refused() -> None:
+    """There is no enhanced authentication: 0x8C, and the home never hears of it."""
+    shell = Shell()
+    client = shell.client()
+    effects = client.send(Connect(5, "c", properties=Properties(authentication_method="SCRAM")))
+    assert effects == [
+        Write(client.socket, encode(5, Connack(False, ReasonCode.BAD_AUTHENTICATION_METHOD))),
+        CloseSocket(client.socket, "CONNECT refused"),
+    ]
+
+
+def test_the_will_goes_into_the_connect_record() -> None:
+    """In MQTT 5 form, its delay apart."""
+    shell = Shell()
+    client = shell.client(5)
+    will = Will(b"w", b"gone", 1, True, Properties(will_delay_interval=30, message_expiry_interval=9))
+    (effect,) = client.send(Connect(5, "c1", will=will))
+    body = b"\x05\x02\x00\x00\x00\x09gone"
+    assert effect == ToShard(0, 1, [ConnectEntry(b"c1", True, 0, 5, WillEntry(b"w", 1, True, 30, body))])
+
+
+def test_a_capped_session_expiry_is_told() -> None:
+    """The client asked for more than the broker grants."""
+    shell = Shell(Options(session_expiry_max_s=100))
+    client = shell.client(5)
+    client.send(Connect(5, "c1", properties=Properties(session_expiry_interval=500)))
+    shell.answer()
+    shell.turn(FromSession(0, Attached(256, 0, [])))
+    (connack,) = client.take()
+    assert isinstance(connack, Connack) and connack.properties.session_expiry_interval == 100
+
+
+def test_packets_behind_connect_wait_for_connack() -> None:
+    """They are held, nothing more is read, and they are handled in order after CONNACK."""
+    shell = Shell()
+    client = shell.client(4)
+    effects = client.send(Connect(4, "c1"), Pingreq(), message(b"t", b"x", 1, 7))
+    assert effects == [PauseReading(client.socket, True), ToShard(0, 1, [ConnectEntry(b"c1", True, 0, 4, None)])]
+    effects = shell.answer()
+    assert effects[:2] == [Write(client.socket, b"\x20\x02\x00\x00\xd0\x00"), PauseReading(client.socket, False)]
+    assert isinstance(effects[2], ToShard)
+    shell.answer()
+    assert client.take()[:2] == [Connack(False), Pingresp()]
+
+
+def test_a_home_that_does_not_answer_is_waited_for_so_long() -> None:
+    """CONNACK 0x88 after home_wait_ms; the late number is given back so that its fences and timers end."""
+    shell = Shell()
+    client = shell.client(5)
+    client.send(Connect(5, "c1"))
+    assert shell.pass_time(9_000) == []
+    shell.pass_time(2_000)
+    assert client.take() == [Connack(False, ReasonCode.SERVER_UNAVAILABLE)] and client.closed
+    assert shell.answer() == [ToShard(0, 2, [DisconnectEntry(b"c1", 256, NORMAL, None)])]
+
+
+def test_an_attach_waits_for_its_session_actor_within_the_same_bound() -> None:
+    """Sent when the session actor is linked; sent again when it was lost; 0x88 when it stays away."""
+    shell = Shell()
+    shell.turn(SessionLost(0))
+    client = shell.client(5)
+    client.send(Connect(5, "c1", properties=Properties(session_expiry_interval=100)))
+    assert shell.answer() == []
+    attach = ToSession(0, Attach(b"c1", 256, 1001, False, 5, 100))
+    assert shell.turn(SessionLinked(0)) == [attach]
+    assert shell.turn(SessionLost(0)) == []
+    assert shell.turn(SessionLinked(0)) == [attach]
+    shell.pass_time(11_000)
+    assert client.take() == [Connack(False, ReasonCode.SERVER_UNAVAILABLE)]
+    assert shell.to_session[-1] == (0, Detach(256))
+
+
+def test_the_same_client_id_again_closes_the_older_connection() -> None:
+    """The newer one's answer is enough, without Superseded; the home is not told of the older one's end."""
+    shell = Shell()
+    first = shell.online("c1")
+    second = shell.client(5)
+    second.send(Connect(5, "c1"))
+    shell.homes.told.clear()
+    request = shell.requests[0]
+    effects = shell.answer()
+    assert request.entries[0] == ConnectEntry(b"c1", True, 0, 5, None)
+    assert first.take() == [Disconnect(ReasonCode.SESSION_TAKEN_OVER)]
+    assert first.closed == "session taken over"
+    assert [type(effect) for effect in effects] == [Write, Write, CloseSocket]
+    assert second.closed is None
+
+
+def test_superseded_by_another_gateway() -> None:
+    """0x8E for MQTT 5, a plain close before; the session actor hears it, the home does not."""
+    shell = Shell()
+    client = shell.online("c1", 5, expiry_s=100)
+    effects = shell.turn(FromShard(0, Superseded([(b"c1", client.conn)])))
+    assert effects == [
+        Write(client.socket, encode(5, Disconnect(ReasonCode.SESSION_TAKEN_OVER))),
+        CloseSocket(client.socket, "session taken over"),
+        ToSession(0, Detach(client.conn)),
+    ]
+
+
+def test_superseded_may_come_before_the_number_itself() -> None:
+    """A connection whose end was announced before its beginning never comes online."""
+    shell = Shell()
+    client = shell.client(5)
+    client.send(Connect(5, "c1"))
+    shell.turn(FromShard(0, Superseded([(b"c1", 256)])))
+    shell.answer()
+    assert client.closed and [type(packet) for packet in client.take()] == [Connack]
+
+
+def test_stale_connections_are_found_when_the_link_is_up_again() -> None:
+    """Check asks in batches; those that are not the newest are closed."""
+    shell = Shell(Options(check_batch=2))
+    clients = [shell.online(f"c{number}", 4) for number in range(3)]
+    shell.homes.newest[b"c1"] = 1 << 40
+    (effect,) = shell.turn(ShardLinked(0))
+    assert isinstance(effect, ToShard)
+    assert effect.entries == [Check([(b"c0", 256), (b"c1", 512)]), Check([(b"c2", 768)])]
+    shell.answer()
+    assert [client.closed for client in clients] == [None, "session taken over", None]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_the_end_of_a_connection_is_told_to_the_home(version: int) -> None:
+    """DISCONNECT deletes the will, a lost socket does not; entries before the end go before it."""
+    shell = Shell()
+    polite, lost = shell.online("polite", version), shell.online("lost", version)
+    effects = polite.send(message(b"t", b"x", 1, 1), Disconnect())
+    assert effects[0] == CloseSocket(polite.socket, "client disconnected")
+    assert isinstance(effects[1], ToShard)
+    assert effects[1].entries[1:] == [DisconnectEntry(b"polite", polite.conn, NORMAL, None)]
+    (effect,) = shell.turn(SocketLost(lost.socket, "reset"))
+    assert isinstance(effect, ToShard)
+    assert effect.entries == [DisconnectEntry(b"lost", lost.conn, LOST, None)]
+
+
+def test_disconnect_may_ask_for_the_will_and_for_another_expiry() -> None:
+    """0x04 lets the will come; an expiry may be changed, but not from 0 to something [MQTT-3.1.2-23]."""
+    shell = Shell()
+    client = shell.online("c1", 5, expiry_s=100)
+    effects = client.send(Disconnect(ReasonCode.DISCONNECT_WITH_WILL_MESSAGE, Properties(session_expiry_interval=7)))
+    assert ToShard(0, 2, [DisconnectEntry(b"c1", client.conn, WITH_WILL, 7)]) in effects
+    assert ToSession(0, Detach(client.conn)) in effects
+    ephemeral = shell.online("c2", 5)
+    ephemeral.send(Disconnect(properties=Properties(session_expiry_interval=7)))
+    assert ephemeral.take() == [Disconnect(ReasonCode.PROTOCOL_ERROR)]
+    shell.answer()
+    assert shell.homes.ended[-1] == (b"c2", ephemeral.conn, LOST, None)
+
+
+def test_malformed_bytes_close_an_online_connection_with_their_code() -> None:
+    """DISCONNECT with the decoder's code for MQTT 5; the will comes."""
+    shell = Shell()
+    client = shell.online("c1")
+    shell.turn(Malformed(client.socket, 0x95, "too large", 5))
+    assert client.take() == [Disconnect(ReasonCode.PACKET_TOO_LARGE)] and client.closed == "too large"
+    shell.answer()
+    assert shell.homes.ended == [(b"c1", client.conn, LOST, None)]
+
+
+def test_no_connect_and_no_keep_alive() -> None:
+    """A silent socket is closed after connect_wait_ms; a silent client after one and a half keep alives."""
+    shell = Shell()
+    silent = shell.client()
+    shell.pass_time(4_500)
+    assert silent.closed is None
+    shell.pass_time(1_000)
+    assert silent.closed == "no CONNECT in time"
+    client = shell.client(5)
+    client.send(Connect(5, "c1", keep_alive=2))
+    shell.answer()
+    client.take()
+    for _ in range(3):
+        shell.pass_time(2_900)
+        assert client.closed is None
+        client.send(Pingreq())
+    client.take()
+    shell.pass_time(2_900)
+    assert client.closed is None
+    shell.pass_time(500)
+    assert client.take() == [Disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT)] and client.closed
+    shell.answer()
+    assert shell.homes.ended[-1] == (b"c1", 256, LOST, None)
+
+
+def test_a_lost_session_actor_closes_its_connections() -> None:
+    """They come back and resume; ephemeral ones are not touched."""
+    shell = Shell()
+    durable, ephemeral = shell.online("d", 5, expiry_s=9), shell.online("e", 5)
+    shell.turn(SessionLost(0))
+    assert durable.take() == [Disconnect(ReasonCode.SERVER_SHUTTING_DOWN)]
+    assert durable.closed and not ephemeral.closed
+
+
+def test_a_second_opened_of_a_socket_is_a_bug_of_the_shell() -> None:
+    """Numbers of sockets are never used twice."""
+    shell = Shell()
+    client = shell.client()
+    with pytest.raises(ValueError):
+        shell.core.handle(Opened(client.socket, "tcp", "peer"))
