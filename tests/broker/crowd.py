@@ -179,7 +179,7 @@ def _mosquitto(program: str, port: int, member: Member) -> list[str]:
     command = [path, "-h", "127.0.0.1", "-p", str(port), "-i", member.client_id, "-q", str(member.qos), "-c"]
     command += ["-V", "mqttv5" if member.version == 5 else "mqttv311"]
     if member.version == 5:
-        command += ["-D", "connect", "session-expiry-interval", str(EXPIRY_S)]
+        command += ["-x", str(EXPIRY_S)]
     return command
 
 
@@ -191,8 +191,8 @@ async def _mosquitto_create(port: int, member: Member) -> None:
 
 async def _mosquitto_resume(port: int, member: Member, wanted: int, deadline_s: float) -> list[Delivery]:
     command = [*_mosquitto("mosquitto_sub", port, member), "-t", member.filter, "-F", "%q %t %p"]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
-    assert process.stdout is not None
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
     deliveries: list[Delivery] = []
     deadline = time.monotonic() + deadline_s
     try:
@@ -203,7 +203,8 @@ async def _mosquitto_resume(port: int, member: Member, wanted: int, deadline_s: 
             except TimeoutError:
                 break
             if not line:
-                raise CrowdFailed(f"mosquitto_sub of {member.client_id} ended by itself with code {await process.wait()}")
+                words = (await process.stderr.read()).decode(errors="replace").strip()
+                raise CrowdFailed(f"mosquitto_sub of {member.client_id} ended by itself with code {await process.wait()}: {words}")
             qos, topic, payload = line.rstrip(b"\n").split(b" ", 2)
             deliveries.append(Delivery(topic.decode(), payload, int(qos)))
     finally:

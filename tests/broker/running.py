@@ -182,8 +182,8 @@ class RunningBroker:
 
     # ------------------------------------------------------------------- its end
 
-    def close(self) -> None:
-        """End everything. Raises LeftBehind when ``down`` did not do it alone."""
+    def close(self, *, keep: bool = False) -> None:
+        """End everything. Raises LeftBehind when ``down`` did not do it alone. ``keep`` leaves its directory for reading."""
         unlisted: list[str] = []
         down_failed = ""
         try:
@@ -207,7 +207,8 @@ class RunningBroker:
         ]
         if problems:
             raise LeftBehind(f"{'; '.join(problems)} (directory kept: {self.directory})")
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if not keep:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> Self:
         try:
@@ -219,12 +220,14 @@ class RunningBroker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            self.close()
+            self.close(keep=error is not None)
         except LeftBehind as left:
             if error is None:
                 raise
             # The first failure is the story; this one is added to it.
             error.add_note(str(left))
+        if error is not None:
+            error.add_note(f"log of commands: {self.directory / 'commands.log'}")
 
     def _abandon(self) -> None:
         left = sorted(set(self._alive_of_seen()) | set(self._marked()))
