@@ -26,6 +26,7 @@ from actors.topology import Topology, write_needed, write_whole
 
 if TYPE_CHECKING:
     from actors.deploy import RayDeployment
+    from actors.embedded import EmbeddedRay
 
 STOP_S = 20.0
 BEGIN_S = 60.0
@@ -55,21 +56,22 @@ def _run(topology: Topology, table: str) -> None:
     from actors import embedded
 
     joined = topology.ray.joined
-    url = ""
+    own: embedded.EmbeddedRay | None = None
     if joined:
         ray.init(address=topology.ray.address, namespace=topology.ray.namespace, log_to_driver=False, logging_level="ERROR")
     else:
-        url = embedded.start(topology)
+        own = embedded.EmbeddedRay(topology)
+    url = own.dashboard_url if own is not None else ""
     write_needed(topology.run_dir, {} if joined else _children(NEEDED), url)
     (topology.run_dir / "driver.error").unlink(missing_ok=True)
     structlog.get_logger().info("ray.started", address=topology.ray.address, dashboard=url)
-    asyncio.run(_serve(topology, table, joined))
+    asyncio.run(_serve(topology, table, own))
     if joined:
         ray.shutdown()
     # What is left of a Ray of our own has nothing to lose; the launcher ends it.
 
 
-async def _serve(topology: Topology, table: str, joined: bool) -> None:
+async def _serve(topology: Topology, table: str, own: EmbeddedRay | None) -> None:
     from actors.deploy import RayDeployment
     from actors.ports import Gone, Unavailable
 
@@ -78,7 +80,7 @@ async def _serve(topology: Topology, table: str, joined: bool) -> None:
     # After ray.init, which puts a handler of its own there.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     deployment = RayDeployment(topology, table)
-    if joined:
+    if own is None:
         _end_actors(topology, deployment)
     controller = deployment.create("controller", 0)
 
@@ -87,6 +89,8 @@ async def _serve(topology: Topology, table: str, joined: bool) -> None:
         while True:
             try:
                 await controller.begin(BEGIN_S)
+                if own is not None:
+                    own.start_dashboard()
                 await asyncio.sleep(ROUND_S)
                 await controller.health(ROUND_S)
             except Gone as error:
@@ -104,7 +108,7 @@ async def _serve(topology: Topology, table: str, joined: bool) -> None:
         await controller.stop(STOP_S)
     except (Gone, Unavailable) as error:
         log.warning("controller.not_stopped", reason=str(error))
-    if joined:
+    if own is None:
         _end_actors(topology, deployment)
     log.info("driver.stopped")
 

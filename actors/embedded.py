@@ -1,53 +1,98 @@
-"""A Ray of our own: started with exactly what one broker on one machine needs, and nothing beside it.
+"""A Ray of our own: started with exactly what one broker on one machine needs, and nothing before it is needed.
 
-What Ray starts by default that we leave out unless its dashboard is wanted: the autoscaler's monitor, the log monitor and the API server.
-Measured on two cores: 170 MB of memory, and 5.3 s instead of 2.5 s until the first actor answers. That time is how long clients wait after
-Ray itself was killed, so it is worth reaching into Ray for; where a later Ray has other names for these, nothing is left out and
-everything still works.
+By default Ray also starts an autoscaler's monitor and a log monitor, which have nothing to do here, and waits for its API server, which
+only the dashboard needs. Left out, or started when the broker answers, that is 170 MB less and 2.5 s instead of 5.3 s until the first
+actor answers (two cores). That time is how long clients wait after Ray itself was killed, so it is worth reaching into Ray for.
 
-Ray opens ports on all interfaces whatever it is told; every one of them asks for the token this module makes.
+Told that this machine is 127.0.0.1, Ray would look up the address it has in the network and listen on all interfaces. We take that
+look-up out: then every port of Ray is open to this machine only, and a change of its address while we run changes nothing. Each port
+asks for the token this module makes, either way.
+
+All of this reaches for names that are not Ray's interface. Where a later Ray has others, it starts everything and still works;
+tests/cluster says so when that has happened.
 """
 
 from __future__ import annotations
 
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import ray
+import structlog
 
 from actors.topology import Topology, write_whole
 
+LOOPBACK = "127.0.0.1"
+DASHBOARD_PAUSE_S = 5.0
 CPUS = 2
 """Ours ask for none. With 0 Ray would start its workers one after the other."""
+_START_API_SERVER: list[Callable[..., None]] = []
+"""Ray's own way to start its dashboard, kept while it is left out."""
 
 
-def start(topology: Topology) -> str:
-    """Start Ray and connect to it. Returns the address of its dashboard, empty without one."""
-    token = topology.run_dir / "token"
-    write_whole(token, topology.secret.hex())
-    directory = topology.run_dir / "r"
-    _set_aside(directory)
-    if not topology.ray.dashboard:
-        _leave_out_what_is_not_needed()
-    context = ray.init(
-        address="local",
-        num_cpus=CPUS,
-        num_gpus=0,
-        include_dashboard=topology.ray.dashboard,
-        dashboard_host="127.0.0.1",
-        dashboard_port=_free_from(topology.ray.dashboard_port) if topology.ray.dashboard else None,
-        object_store_memory=topology.ray.object_store_bytes,
-        namespace=topology.ray.namespace,
-        log_to_driver=False,
-        logging_level="ERROR",
-        _temp_dir=str(directory),
-        _node_ip_address="127.0.0.1",
-    )
-    return context.dashboard_url or "" if topology.ray.dashboard else ""
+class EmbeddedRay:
+    """Ray, started and connected to. It ends with this process."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.dashboard_url = ""
+        self._dashboard_due = False
+        plan = topology.ray
+        write_whole(topology.run_dir / "token", topology.secret.hex())
+        directory = topology.run_dir / "r"
+        _set_aside(directory)
+        _stay_on_loopback()
+        port = 0
+        if plan.dashboard:
+            port = _free_from(plan.dashboard_port)
+            self.dashboard_url = f"{LOOPBACK}:{port}"
+            self._dashboard_due = _can_start_dashboard_later()
+        _leave_out_what_is_not_needed(dashboard=plan.dashboard, later=self._dashboard_due)
+        ray.init(
+            address="local",
+            num_cpus=CPUS,
+            num_gpus=0,
+            include_dashboard=plan.dashboard,
+            dashboard_host=LOOPBACK,
+            dashboard_port=port or None,
+            object_store_memory=plan.object_store_bytes,
+            namespace=plan.namespace,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=str(directory),
+            _node_ip_address=LOOPBACK,
+        )
+
+    def start_dashboard(self) -> None:
+        """Start what was put off. To be called once, when the broker answers."""
+        if self._dashboard_due:
+            self._dashboard_due = False
+            threading.Thread(target=_keep_dashboard, name="dashboard", daemon=True).start()
+
+
+def _can_start_dashboard_later() -> bool:
+    from ray._private import node
+
+    return hasattr(node.Node, "start_api_server")
+
+
+def _keep_dashboard() -> None:
+    """Start the dashboard, and start it again when it has ended. The kernel ends it with the thread that started it, so this one stays."""
+    from ray._private import worker
+
+    ours = worker._global_node
+    while True:
+        try:
+            _START_API_SERVER[0](ours, include_dashboard=True, raise_on_failure=False)
+            for started in ours.all_processes.pop("dashboard", []):
+                started.process.wait()
+        except Exception:  # The broker is up and serves; it does so without a dashboard.
+            structlog.get_logger().error("dashboard.failed", exc_info=True)
+        time.sleep(DASHBOARD_PAUSE_S)
 
 
 def _free_from(port: int) -> int:
@@ -56,7 +101,7 @@ def _free_from(port: int) -> int:
         with socket.socket() as attempt:
             attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                attempt.bind(("127.0.0.1", candidate))
+                attempt.bind((LOOPBACK, candidate))
             except OSError:
                 continue
             return candidate
@@ -72,17 +117,32 @@ def _set_aside(directory: Path) -> None:
     directory.mkdir(mode=0o700)
 
 
-def _leave_out_what_is_not_needed() -> None:
+def _stay_on_loopback() -> None:
+    from ray._private import services
+
+    def as_it_is(host: str) -> str:
+        return host
+
+    if hasattr(services, "resolve_ip_for_localhost"):
+        services.resolve_ip_for_localhost = as_it_is
+
+
+def _leave_out_what_is_not_needed(*, dashboard: bool, later: bool) -> None:
     from ray._private import node, services, utils
 
     def nothing(*_arguments: object, **_options: object) -> None:
         return None
 
-    for name in ("start_monitor", "start_log_monitor", "start_api_server"):
+    left_out = ["start_monitor", "start_log_monitor"]
+    if later:
+        _START_API_SERVER.append(node.Node.start_api_server)
+    if later or not dashboard:
+        left_out.append("start_api_server")
+    for name in left_out:
         if hasattr(node.Node, name):
             setattr(node.Node, name, nothing)
     # Says that the dashboard's requirements are missing. Finding out whether they are takes 0.2 s and 15 MB of imports.
-    if hasattr(utils, "get_dashboard_dependency_error"):
+    if not dashboard and hasattr(utils, "get_dashboard_dependency_error"):
         utils.get_dashboard_dependency_error = lambda: ImportError("not wanted")
     if hasattr(services, "get_node"):
         services.get_node = _look_often(services.get_node)

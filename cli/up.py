@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -89,11 +88,9 @@ def launch_spec(config: Config, *, cores: int, start_within: float | None, table
 
 def _command(spec: LaunchSpec, report_fd: int) -> tuple[list[str], int]:
     """The launcher's command line, and the descriptor it reads the specification from."""
-    file = tempfile.TemporaryFile()
-    file.write(spec.to_json().encode())
-    file.seek(0)
-    spec_fd = os.dup(file.fileno())
-    file.close()
+    spec_fd = os.memfd_create("holdfast-spec", 0)
+    os.write(spec_fd, spec.to_json().encode())
+    os.lseek(spec_fd, 0, os.SEEK_SET)
     # -P: the directory we were called in is not a place to import from.
     return [sys.executable, "-P", "-m", "actors.launcher", str(spec_fd), str(report_fd)], spec_fd
 
