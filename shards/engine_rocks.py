@@ -8,12 +8,15 @@ itself some seconds after there is room again. It gives up for good if its log i
 instead: to the caller it is a disk that answers late. Any other failure of a write or sync is final, as nobody knows what
 the file holds: the engine refuses everything from then on.
 
+Opening goes over the logs first, because RocksDB 9.8 never returns from certain garbage behind a torn end (``_disarm``).
+
 Always holds: an iterator's ReadOptions live as long as the iterator (without them rocksdict ends a scan early and says
 nothing), and an iterator that stops is asked whether it stopped because of an error.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import time
 from collections.abc import Sequence
@@ -40,6 +43,12 @@ _NAME_PREFIX = "g"
 _NO_SPACE = "No space left on device"
 _PROBE_KEY = b"\xff\xff\xff\xff probe"
 _FULL_POLL_S = 0.25
+
+_LOG_BLOCK_BYTES = 32768
+_LOG_HEADER_BYTES = 7
+_LOG_KIND_AT = 6
+_RECYCLED_KINDS = frozenset((5, 6, 7, 8, 11))
+_UNKNOWN_KIND = b"\x7f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +108,8 @@ class RocksEngine:
         What was recovered is only safe against a power cut after the first ``sync``.
         """
         self._path = path
+        self.damage_found = _disarm(path)
+        """Sentences about damaged log ends met at opening, to be logged."""
         self._failed: str | None = None
         self._full = False
         # Kept: RocksDB refers to the cache for as long as the database is open.
@@ -329,6 +340,46 @@ def _database_options(options: RocksOptions, cache: Cache) -> Options:
     made.set_manifest_preallocation_size(64 << 10)
     made.set_max_manifest_file_size(16 << 20)
     return made
+
+
+def _disarm(path: str) -> tuple[str, ...]:
+    """Make logs readable that RocksDB 9.8 would read for ever.
+
+    RocksDB issue 13333. Records of the kinds for recycled log files, which we never use, send its reader into an endless loop when their log
+    number is wrong: in every recovery mode, in the write-ahead log and in the manifest. A power cut can leave such bytes
+    behind the last record. Giving the first of them an unknown kind makes it ordinary damage, at which recovery stops.
+    """
+    found: list[str] = []
+    names = os.listdir(path) if os.path.isdir(path) else []
+    for name in sorted(names):
+        file = os.path.join(path, name)
+        if (name.endswith(".log") or name.startswith("MANIFEST-")) and os.path.getsize(file) > 0:
+            with open(file, "rb") as log, mmap.mmap(log.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                at = _recycled_record(data)
+            if at is not None:
+                with open(file, "r+b") as log:
+                    log.seek(at + _LOG_KIND_AT)
+                    log.write(_UNKNOWN_KIND)
+                found.append(f"{file}: no record of ours at byte {at}; recovery ends there")
+    return tuple(found)
+
+
+def _recycled_record(data: mmap.mmap) -> int | None:
+    """Where the first record of a kind for recycled files is. Steps over record headers as RocksDB does, without checksums:
+    where it would stop before, changing a byte behind that changes nothing."""
+    at, end = 0, len(data)
+    while at + _LOG_HEADER_BYTES <= end:
+        room = _LOG_BLOCK_BYTES - at % _LOG_BLOCK_BYTES
+        if room < _LOG_HEADER_BYTES:
+            at += room
+            continue
+        kind = data[at + _LOG_KIND_AT]
+        if kind in _RECYCLED_KINDS:
+            return at
+        length = data[at + 4] | data[at + 5] << 8
+        # Zeros, and lengths beyond the block, make the reader go on with the next block.
+        at += room if (kind == 0 and length == 0) or _LOG_HEADER_BYTES + length > room else _LOG_HEADER_BYTES + length
+    return None
 
 
 def _name_of(family: int) -> str:
