@@ -29,7 +29,6 @@ from tests.broker.wire import Version
 CONNECT_TIMEOUT_S = 15.0
 RETRY_S = (0.05, 0.1, 0.2, 0.5)
 KEEP_ALIVE_S = 60
-PACKET_IDS = 65535
 
 
 class Refused(Exception):
@@ -98,6 +97,7 @@ class Client:
         self.seen_not_before_ns = 0  # a gate that has stopped the broker says until when; see Sent.seen_ns
         self._had_session = False
         self._effective_window = window
+        self._receive_maximum = wire.PACKET_IDS
         self._outgoing: OrderedDict[int, Outgoing] = OrderedDict()
         self._received: set[int] = set()
         self._suback: dict[int, asyncio.Future[bytes]] = {}
@@ -168,6 +168,11 @@ class Client:
                 await self._writer.drain()
         return number
 
+    def narrow_to(self, window: int) -> None:
+        """From now on so many messages at most are unacknowledged."""
+        self.window = window
+        self._effective_window = min(window, self._receive_maximum)
+
     def put(self, message: Outgoing) -> None:
         packet_id = self._free_id()
         self._outgoing[packet_id] = message
@@ -184,8 +189,8 @@ class Client:
         return len(self._outgoing)
 
     def _free_id(self) -> int:
-        for _ in range(PACKET_IDS):
-            self._last_id = self._last_id % PACKET_IDS + 1
+        for _ in range(wire.PACKET_IDS):
+            self._last_id = self._last_id % wire.PACKET_IDS + 1
             if self._last_id not in self._outgoing and self._last_id not in self._suback:
                 return self._last_id
         raise AssertionError(f"client {self.client_id!r} has no free packet id")
@@ -312,7 +317,8 @@ class Client:
         connection.accepted_ns = now
         connection.session_present = connack.session_present
         self.connections.append(connection)
-        self._effective_window = min(self.window, connack.receive_maximum)
+        self._receive_maximum = connack.receive_maximum
+        self.narrow_to(self.window)
         if not connack.session_present:
             if self._had_session:
                 self.sessions_lost.append(len(self.connections))

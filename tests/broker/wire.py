@@ -17,6 +17,7 @@ Version = Literal[4, 5]
 CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, UNSUBACK, PINGRESP, DISCONNECT = 2, 3, 4, 5, 6, 7, 9, 11, 13, 14
 PINGREQ = b"\xc0\x00"
 SESSION_EXPIRY, RECEIVE_MAXIMUM = 0x11, 0x21
+PACKET_IDS = 65535
 EXPIRY_NEVER = 0xFFFFFFFE  # not 0xFFFFFFFF: some brokers answer that one differently
 
 # Of properties in packets to a client, only the lengths of their values matter here.
@@ -132,7 +133,7 @@ def _head(buffer: bytearray, at: int) -> tuple[int, int] | None:
 
 def read_connack(version: Version, body: bytes) -> Connack:
     properties = _numbers(body, 2) if version == 5 and len(body) > 2 else {}
-    return Connack(bool(body[0] & 1), body[1], properties.get(RECEIVE_MAXIMUM, 65535))
+    return Connack(bool(body[0] & 1), body[1], properties.get(RECEIVE_MAXIMUM, PACKET_IDS))
 
 
 def read_publish(version: Version, flags: int, body: bytes) -> Publish:
