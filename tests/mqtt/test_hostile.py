@@ -155,6 +155,15 @@ def test_empty_topics() -> None:
     assert (found.topic, found.properties.topic_alias, found.body) == (b"", 1, b"\0x")
 
 
+@pytest.mark.parametrize("behind", [b"", b"\0", b"\0\0\0\0", b"\x30\x04\0\x01t\0"])
+def test_a_publish_does_not_borrow_from_the_packet_behind_it(behind: bytes) -> None:
+    """A property length or an identifier that is missing is not found in the bytes that follow."""
+    for wire in (framed(0x30, b"\0\x01t"), framed(0x32, b"\0\x01t\0\x01"), framed(0x32, b"\0\x01t"), framed(0x32, b"\0\x01t\0")):
+        with pytest.raises(DecodeError) as caught:
+            Decoder(5, 100).feed(wire + behind)
+        assert (caught.value.reason, caught.value.items) == (MALFORMED, [])
+
+
 CONNECTS = {
     "reserved flag": (framed(0x10, b"\0\x04MQTT\x05\x03\0\0\0\0\x01c"), MALFORMED, 5),
     "will QoS without will": (framed(0x10, b"\0\x04MQTT\x05\x0a\0\0\0\0\x01c"), MALFORMED, 5),
