@@ -63,11 +63,6 @@ class Expect:
 
 
 @dataclass(frozen=True, slots=True)
-class Complete:
-    """Subscribers to parent: every message due is here; the report follows when the line has been quiet."""
-
-
-@dataclass(frozen=True, slots=True)
 class Broken:
     """Worker to parent: no result."""
 
@@ -104,7 +99,7 @@ class Received:
     stories: tuple[str, ...]
 
 
-Answer = TypeVar("Answer", Ready, Complete, Published, Received)
+Answer = TypeVar("Answer", Ready, Published, Received)
 
 
 def cpu_s() -> float:
@@ -209,16 +204,18 @@ def _publish_all(pipe: Pipe, publishers: list[Publisher], pace: Pace) -> Publish
             time.sleep(pace.coalesce_us / 1e6)
         for publisher in poll.readable(min(0.05, shortest_gap_s / 2)):
             publisher.read()
+    cpu_after = cpu_s()
+    acknowledged = {p.plan.number: p.acknowledged() for p in publishers}
     stories = {p.connection.story for p in publishers if p.connection.story}
     return Published(
         began_ns=began_ns,
         ended_ns=progress_ns,
-        cpu_s=cpu_s() - cpu_before,
+        cpu_s=cpu_after - cpu_before,
         sent=sum(p.sent for p in publishers),
         window=publishers[0].window,
         refused=sum(p.refused for p in publishers),
         ack_disorder=sum(p.ack_disorder for p in publishers),
-        acknowledged={p.plan.number: p.acknowledged() for p in publishers},
+        acknowledged=acknowledged,
         ack_ms=spread_of([part for p in publishers for part in p.latencies_ns]),
         stories=tuple(sorted(stories)),
     )
@@ -247,7 +244,7 @@ def _receive_all(pipe: Pipe, subscribers: list[Subscriber], topics_of: Mapping[i
     poll = Readiness(subscribers, pipe.fileno())
     cpu_before = cpu_s()
     due: tuple[int, ...] | None = None
-    told_ready = told_complete = False
+    told_ready = False
     got, input_ns, told_ns = 0, began_ns, began_ns
     while True:
         if pace.coalesce_us:
@@ -272,17 +269,12 @@ def _receive_all(pipe: Pipe, subscribers: list[Subscriber], topics_of: Mapping[i
             continue
         quiet_s = (now_ns - max(input_ns, told_ns)) / 1e9
         if all(s.ledger.messages >= n or not s.connection.open for s, n in zip(subscribers, due, strict=True)):
-            if not told_complete:
-                told_complete = True
-                pipe.send(Complete())
             if quiet_s > QUIET_S:
                 break
         elif quiet_s > pace.stall_s:
             break
     if not told_ready:
         raise Refused(f"no SUBACK: {subscribers[0].connection.story}")
-    if not told_complete:
-        pipe.send(Complete())
     stories = {s.connection.story for s in subscribers if s.connection.story}
     return Received(
         began_ns=began_ns,
@@ -291,6 +283,6 @@ def _receive_all(pipe: Pipe, subscribers: list[Subscriber], topics_of: Mapping[i
         sessions=tuple(s.ledger.close(topics_of) for s in subscribers),
         resumed=sum(s.connection.accepted.session_present for s in subscribers),
         marked_dup=sum(s.marked_dup for s in subscribers),
-        end_to_end_ms=spread_of([part for s in subscribers for part in s.latencies_ns]),
+        end_to_end_ms=spread_of([s.ledger.end_to_end_ns() for s in subscribers]),
         stories=tuple(sorted(stories)),
     )

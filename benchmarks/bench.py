@@ -1,0 +1,187 @@
+"""`make bench`: the standard set of scenarios against Holdfast and, when it is installed, Debian's mosquitto, taking turns.
+
+The two run side by side and take each run right after one another, because a machine's disk and neighbours change by the minute: a ratio
+within a turn means more than either rate. Writes every run to a file in `benchmarks/results/` and prints the table of medians.
+Exit code 0: Holdfast has a result in every scenario and lost, doubled and disordered nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from benchmarks import meter
+from benchmarks.brokers import Broker, Holdfast, Mosquitto, find_mosquitto
+from benchmarks.clients import Endpoint
+from benchmarks.load import Record, Target, run
+from benchmarks.scenarios import Options
+from benchmarks.table import idle_line, render
+from benchmarks.wire import Version
+from benchmarks.workers import RunFailed
+
+RESULTS: Final = Path(__file__).parent / "results"
+IDLE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One scenario of the set."""
+
+    scenario: str
+    options: Options
+    mosquitto: Options
+    repeats: int
+
+
+def standard_set(*, quick: bool, repeats: int) -> list[Turn]:
+    """The scenarios in their order, with the amounts for a full or a quick run."""
+    seconds = 1.5 if quick else 3.0
+    timed = Options(seconds=seconds, hard_s=60)
+    stored = Options(messages=20_000 if quick else 60_000, hard_s=60)
+    many = Options(messages=8_000 if quick else 20_000, sessions=200 if quick else 1000, topics=10, hard_s=90)
+    # mosquitto keeps a copy for each session: what costs Holdfast one store costs it a thousand, so it gets fewer messages.
+    many_copies = replace(many, messages=400)
+    paced = Options(seconds=2.0 if quick else 5.0)
+    return [
+        Turn("ingest", replace(timed, seconds=min(seconds, 2.0)), replace(timed, seconds=min(seconds, 2.0)), repeats),
+        Turn("offline", stored, stored, repeats),
+        Turn("fan-in", timed, timed, repeats),
+        Turn("fan-out", timed, timed, repeats),
+        Turn("pairs", timed, timed, repeats),
+        Turn("sessions", many, many_copies, 1),
+        Turn("single", timed, timed, 1),
+        Turn("latency", paced, paced, 1),
+    ]
+
+
+def target(broker: Broker, version: Version) -> Target:
+    """The broker with the processes it has at this moment; one that was restarted since has others."""
+    endpoint = Endpoint(broker.host, broker.port, version)
+    return Target(broker.name, broker.version, endpoint, broker.groups(), broker.data_dir, broker.data_dir.parent)
+
+
+def idle_cores(broker: Broker) -> dict[str, float]:
+    """CPU of the broker with nobody connected, in cores."""
+    groups = broker.groups()
+    before = meter.measure(groups)
+    time.sleep(IDLE_S)
+    after = meter.measure(groups)
+    return {group: (after[group].cpu_s - before[group].cpu_s) / IDLE_S for group in groups}
+
+
+class ResultsFile:
+    """A JSON array with one record a line, whole after every record, so that a run that is broken off is not lost."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lines: list[str] = []
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(self, record: Record) -> None:
+        self._lines.append(record.line())
+        self.path.write_text("[\n" + ",\n".join(self._lines) + "\n]\n")
+
+
+def take_turns(turns: Sequence[Turn], brokers: Sequence[Broker], version: Version, results: ResultsFile) -> tuple[list[Record], list[str]]:
+    """Every turn on every broker; the records, and a sentence for each run without a result."""
+    records: list[Record] = []
+    failures: list[str] = []
+    for turn in turns:
+        for number in range(turn.repeats):
+            for broker in brokers:
+                options = turn.mosquitto if broker.name == "mosquitto" else turn.options
+                print(f"{turn.scenario} {number + 1}/{turn.repeats} {broker.name}", file=sys.stderr, flush=True)
+                try:
+                    made = run(turn.scenario, target(broker, version), options)
+                except RunFailed as failure:
+                    failures.append(f"{broker.name} {turn.scenario}: {failure}")
+                    print(f"  {failure}", file=sys.stderr, flush=True)
+                    continue
+                records += made
+                for record in made:
+                    results.add(record)
+    return records, failures
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="smaller amounts, one turn each: under two minutes")
+    parser.add_argument("--repeats", type=int, default=None, help="turns of each main scenario (default 3, quick 1)")
+    parser.add_argument("--only", action="append", default=[], metavar="SCENARIO", help="leave out the others")
+    parser.add_argument("--brokers", default="holdfast,mosquitto", help="which of holdfast,mosquitto")
+    parser.add_argument("--mqtt", choices=("3.1.1", "5"), default="3.1.1")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of Holdfast")
+    parser.add_argument("--dir", type=Path, help="where the brokers keep their data (default: a new directory in the temporary one)")
+    parser.add_argument("--results", type=Path, help="file for the records")
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command."""
+    asked = arguments().parse_args(words)
+    # Ended from outside, we still end our brokers: the default of this signal would leave them running.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    version: Version = 5 if asked.mqtt == "5" else 4
+    turns = standard_set(quick=asked.quick, repeats=asked.repeats or (1 if asked.quick else 3))
+    unknown = set(asked.only) - {turn.scenario for turn in turns}
+    if unknown:
+        print(f"found --only {', '.join(sorted(unknown))}, wanted one of {', '.join(turn.scenario for turn in turns)}", file=sys.stderr)
+        return 2
+    turns = [turn for turn in turns if not asked.only or turn.scenario in asked.only]
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    results = ResultsFile(asked.results or RESULTS / f"{stamp}-{meter.commit().rstrip('+')}.json")
+    with tempfile.TemporaryDirectory(prefix="hf-bench-", dir=asked.dir) as directory:
+        return _measure(_brokers(asked.brokers.split(","), Path(directory), asked.set), turns, version, results)
+
+
+def _brokers(names: Sequence[str], directory: Path, settings: Sequence[str]) -> list[Broker]:
+    brokers: list[Broker] = []
+    if "holdfast" in names:
+        brokers.append(Holdfast(directory, settings))
+    if "mosquitto" in names:
+        program = find_mosquitto()
+        if program is None:
+            print("mosquitto is not installed, so there will be no ratios; `make system-deps` installs it", file=sys.stderr)
+        else:
+            brokers.append(Mosquitto(directory, program))
+    return brokers
+
+
+def _measure(brokers: Sequence[Broker], turns: Sequence[Turn], version: Version, results: ResultsFile) -> int:
+    started: list[Broker] = []
+    try:
+        for broker in brokers:
+            started.append(broker)
+            broker.start()
+        idle = {broker.name: idle_cores(broker) for broker in brokers}
+        records, failures = take_turns(turns, brokers, version, results)
+    except RunFailed as failure:
+        print(f"no benchmark: {failure}", file=sys.stderr)
+        return 2
+    finally:
+        for broker in reversed(started):
+            try:
+                broker.stop()
+            except RunFailed as left:
+                print(left, file=sys.stderr)
+    print(render(records))
+    print(idle_line(idle))
+    for sentence in failures:
+        print(f"no result: {sentence}")
+    print(f"every run: {results.path}")
+    ours = brokers[0].name
+    wrong = [record for record in records if record.broker == ours and not record.result.clean]
+    return 1 if wrong or any(sentence.startswith(ours) for sentence in failures) or not records else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
