@@ -345,9 +345,10 @@ def _database_options(options: RocksOptions, cache: Cache) -> Options:
 def _disarm(path: str) -> tuple[str, ...]:
     """Make logs readable that RocksDB 9.8 would read for ever.
 
-    RocksDB issue 13333. Records of the kinds for recycled log files, which we never use, send its reader into an endless loop when their log
-    number is wrong: in every recovery mode, in the write-ahead log and in the manifest. A power cut can leave such bytes
-    behind the last record. Giving the first of them an unknown kind makes it ordinary damage, at which recovery stops.
+    Records of the kinds for recycled log files, which we never use, send its reader into an endless loop when their log
+    number is wrong (RocksDB issue 13333), in every recovery mode, in the write-ahead log and in the manifest. A power cut
+    or a full disk can leave such bytes behind the last record. Giving the first of them an unknown kind makes it ordinary
+    damage, at which recovery stops.
     """
     found: list[str] = []
     names = os.listdir(path) if os.path.isdir(path) else []
