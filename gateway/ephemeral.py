@@ -44,7 +44,7 @@ class EphemeralSession:
 
     def offer(self, out: list[bytes], qos: int, head: bytes, tail: bytes, expires_ms: int) -> bool:
         """Send a QoS 1 or 2 message now, appending to `out`, or keep it for later; whether it was sent."""
-        if len(self.inflight) < self.window and not self.queue:
+        if len(self.inflight) < self.window:  # then nothing waits, see check
             out += (head, packet_id_bytes[self._take_id(qos)], tail)
             return True
         self.queue.append((qos, head, tail, expires_ms))

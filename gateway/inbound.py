@@ -261,7 +261,7 @@ class Inbound:
 
     def _complete(self, connection: Connection, packet_ids: list[int], found: bytes) -> None:
         for packet_id, known in zip(packet_ids, found, strict=True):
-            if known or connection.durable:
+            if known:
                 connection.qos2_in.pop(packet_id, None)
         if connection.version != MQTT_5 or all(found):
             self._state.outbox.write(connection, acks(connection.version, AckKind.PUBCOMP, packet_ids))

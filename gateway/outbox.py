@@ -116,11 +116,9 @@ class Outbox:
         return queue
 
     def entry(self, shard: int, connection: Connection | None, entry: Entry) -> None:
-        """Add an entry behind all earlier ones of the connection."""
+        """Add an entry behind all earlier ones of the connection.  Only its first and its last entry come this way, so
+        no batch of the connection is open that could grow past it."""
         self.shard(shard).pending.append((connection, entry))
-        if connection is not None:
-            connection.batch = None
-            connection.release = None
 
     def publish(
         self, connection: Connection, flags: list[int], packet_ids: list[int], topics: list[bytes], bodies: list[bytes]

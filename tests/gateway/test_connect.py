@@ -270,6 +270,16 @@ def test_malformed_bytes_close_an_online_connection_with_their_code() -> None:
     assert shell.homes.ended == [(b"c1", client.conn, LOST, None)]
 
 
+def test_a_client_that_never_got_connack_has_no_will() -> None:
+    """Its socket is lost while the session actor makes it ready: the home hears of an end without a will."""
+    shell = Shell()
+    client = shell.client(5)
+    client.send(Connect(5, "c1", properties=Properties(session_expiry_interval=100)))
+    shell.answer()
+    effects = shell.turn(SocketLost(client.socket, "reset"))
+    assert effects == [ToShard(0, 2, [DisconnectEntry(b"c1", 256, NORMAL, None)]), ToSession(0, Detach(256))]
+
+
 def test_no_connect_and_no_keep_alive() -> None:
     """A silent socket is closed after connect_wait_ms; a silent client after one and a half keep alives."""
     shell = Shell()

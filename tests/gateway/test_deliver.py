@@ -85,12 +85,12 @@ def test_acknowledgements_of_a_durable_client_are_joined_per_turn() -> None:
     client = shell.online("d", 5, expiry_s=9)
     effects = shell.turn(
         client.event(AckRun(AckKind.PUBACK, [1])),
-        client.event(AckRun(AckKind.PUBACK, [2]), AckRun(AckKind.PUBREC, [3]), Ack(AckKind.PUBREC, 4, ReasonCode.QUOTA_EXCEEDED)),
+        client.event(AckRun(AckKind.PUBACK, [2, 9]), AckRun(AckKind.PUBREC, [3]), Ack(AckKind.PUBREC, 4, ReasonCode.QUOTA_EXCEEDED)),
         client.event(AckRun(AckKind.PUBREC, [5]), AckRun(AckKind.PUBCOMP, [6]), Ack(AckKind.PUBACK, 7, ReasonCode.NOT_AUTHORIZED)),
     )
     conn = client.conn
     assert [effect.frame for effect in effects if isinstance(effect, ToSession)] == [
-        Acked(conn, PUBACK, [1, 2], False),
+        Acked(conn, PUBACK, [1, 2, 9], False),
         Acked(conn, PUBREC, [3], False),
         Acked(conn, PUBREC, [4], True),
         Acked(conn, PUBREC, [5], False),

@@ -7,7 +7,7 @@ import pytest
 from gateway.events import CloseSocket, PauseReading, Replied, SocketLost, ToShard, Write
 from gateway.options import Options
 from mqtt.encode import encode
-from mqtt.packets import Ack, AckKind, AckRun, Disconnect, Properties, Publish, Subscribe, Subscription
+from mqtt.packets import Ack, AckKind, AckRun, Connect, Disconnect, Properties, Publish, Subscribe, Subscription
 from mqtt.reason import ReasonCode
 from shards.frames import LOST, REFUSED_QUOTA, STORED, Published, Release, Released
 from shards.frames import Disconnect as DisconnectEntry
@@ -111,12 +111,21 @@ def test_publish_and_release_keep_their_order() -> None:
     """An id used again after its PUBREL must not reach the home before that PUBREL."""
     shell = Shell()
     client = shell.online("p", 4, clean=False)
-    (effect,) = client.send(message(b"a", b"1", 2, 1), AckRun(AckKind.PUBREL, [1]), AckRun(AckKind.PUBREL, [2]), message(b"a", b"2", 2, 1))
+    once, release = [message(b"a", b"1", 2, 1)], [AckRun(AckKind.PUBREL, [1])]
+    (effect,) = client.send(*once, *release, AckRun(AckKind.PUBREL, [2]), *once, *release)
     assert isinstance(effect, ToShard)
-    assert [type(entry) for entry in effect.entries] == [PublishEntry, Release, PublishEntry]
+    assert [type(entry) for entry in effect.entries] == [PublishEntry, Release, PublishEntry, Release]
     assert effect.entries[1] == Release(b"p", client.conn, [1, 2])
     shell.answer()
-    assert [packet.packet_ids for packet in client.take() if isinstance(packet, AckRun)] == [[1], [1], [2], [1]]
+    assert [packet.packet_ids for packet in client.take() if isinstance(packet, AckRun)] == [[1], [1], [2], [1], [1]]
+
+
+def test_releases_of_several_events_are_one_entry() -> None:
+    """As long as no message stands between them."""
+    shell = Shell()
+    client = shell.online("p", 4, clean=False)
+    (effect,) = shell.turn(client.event(AckRun(AckKind.PUBREL, [1])), client.event(AckRun(AckKind.PUBREL, [2, 3])))
+    assert isinstance(effect, ToShard) and effect.entries == [Release(b"p", client.conn, [1, 2, 3])]
 
 
 def test_live_subscribers_get_qos_1_only_after_the_answer() -> None:
@@ -254,6 +263,23 @@ def test_a_3_1_1_client_over_the_bound_is_not_read() -> None:
     assert not client.paused and len(client.take()) == 6
 
 
+def test_the_keep_alive_of_a_client_that_is_not_read_does_not_run() -> None:
+    """What we do not read cannot be held against it; its time starts anew when it is read again."""
+    shell = Shell(Options(receive_maximum_in=1))
+    client = shell.client(4)
+    client.send(Connect(4, "p", keep_alive=10))
+    shell.answer()
+    client.send(message(b"a", b"1", 1, 1), message(b"a", b"1", 1, 2))
+    assert client.paused
+    shell.pass_time(44_000)
+    shell.answer()
+    assert not client.paused
+    shell.pass_time(13_000)
+    assert client.closed is None
+    shell.pass_time(3_000)
+    assert client.closed
+
+
 def test_a_shard_that_does_not_answer_stops_those_who_publish_to_it() -> None:
     """Bound in messages and in bytes; all are read again when it is at half; others were never stopped."""
     shell = Shell(Options(shard_messages_max=4, shard_bytes_max=1_000))
@@ -269,8 +295,8 @@ def test_a_shard_that_does_not_answer_stops_those_who_publish_to_it() -> None:
     two.send(message(b"a", b"x" * 1_000, 1, 2))
     assert two.paused
     shell.turn(SocketLost(two.socket, "reset"))
-    shell.answer()
     assert not shell.core._state.outbox.shard(0).paused
+    assert not any(isinstance(effect, PauseReading) for effect in shell.answer())
 
 
 def test_answers_of_the_wrong_length_are_the_shard_s_bug() -> None:

@@ -9,6 +9,7 @@ from gateway.events import (
     FromSession,
     PeerLinked,
     PeerLost,
+    Replied,
     RetainedQuery,
     RetainedTold,
     SessionLost,
@@ -20,7 +21,7 @@ from gateway.events import (
 )
 from gateway.frames import Forward, Interest, InterestSeen
 from gateway.options import Options
-from mqtt.packets import AckKind, AckRun, Disconnect, Properties, Publish, Suback, Subscribe, Subscription, Unsuback, Unsubscribe
+from mqtt.packets import AckKind, AckRun, Connect, Disconnect, Properties, Publish, Suback, Subscribe, Subscription, Unsuback, Unsubscribe
 from mqtt.reason import ReasonCode
 from sessions.frames import Subacked, Unsubacked
 from sessions.frames import Subscribe as SubscribeFrame
@@ -232,6 +233,13 @@ def test_unsubscribe_of_a_durable_session() -> None:
     assert client.take() == [] and len(shell.core._table) == 0
 
 
+def test_a_shared_subscription_of_a_session_is_never_live() -> None:
+    """Its messages come by way of its group; the word $share is no topic level."""
+    shell = Shell()
+    shell.online("d", 5, expiry_s=100, subscriptions=[(b"$share/g/a", 0, 0, 0), (b"a", 1, 0, 0)])
+    assert len(shell.core._table) == 1
+
+
 def test_a_packet_id_of_an_unanswered_subscribe_is_not_used_again() -> None:
     """It could not be told whose SUBACK it is."""
     shell = Shell()
@@ -427,6 +435,20 @@ def test_messages_are_forwarded_to_gateways_that_want_them() -> None:
     assert len(shell.core._table) == 0
 
 
+def test_forwards_name_the_connection_that_published() -> None:
+    """Also when a client's older and newer connection publish in one turn."""
+    shell = Shell()
+    shell.turn(PeerLinked(1, "g2"), FromPeer(1, Interest(1, True, [b"a"], [], [], [])))
+    older = shell.online("p", 4)
+    newer = shell.client(4)
+    newer.send(Connect(4, "p"), message(b"a", b"new"))
+    older_event = older.event(message(b"a", b"old"))
+    request = shell.requests.popleft()
+    shell.turn(older_event, Replied(0, request.id, [shell.homes.reply(0, entry) for entry in request.entries]))
+    frames = [frame for _, frame in shell.to_peer if isinstance(frame, Forward)]
+    assert [(frame.conn, frame.bodies) for frame in frames] == [(older.conn, [b"\0old"]), (shell.homes.newest[b"p"], [b"\0new"])]
+
+
 def test_a_forward_of_an_older_connection_is_dropped() -> None:
     """Older than the newest forwarded, or than the connection that the publisher has here (PROTOCOLS 9)."""
     shell = Shell()
@@ -443,6 +465,9 @@ def test_a_forward_of_an_older_connection_is_dropped() -> None:
     forward(b"x", 10, b"3")
     here = shell.online("p", 4)
     forward(b"p", here.conn - 256, b"late")
-    assert client.take() == [message(b"a", payload) for payload in (b"1", b"2", b"3")]
-    assert shell.core.counters.forwards_stale == 2
+    forward(b"q", 1 << 30, b"4")
+    shell.online("q", 4)
+    forward(b"q", 1 << 20, b"late")
+    assert client.take() == [message(b"a", payload) for payload in (b"1", b"2", b"3", b"4")]
+    assert shell.core.counters.forwards_stale == 3
     assert shell.to_peer == [(1, Interest(1, True, [b"a"], [], [], []))], "what came from a gateway goes to no other"
