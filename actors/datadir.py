@@ -190,8 +190,8 @@ def _settle(path: Path, n_shards: int | None, n_shards_new: int) -> Site:
         _sync_directory(path.parent)
     elif n_shards is not None and n_shards != site.n_shards:
         raise DirectoryError(
-            f"the data directory {path} has {site.n_shards} shards, which cannot be changed, and the configuration asks for {n_shards}: "
-            f"say {site.n_shards} or auto"
+            f"the data directory {path} has n_shards = {site.n_shards}, which cannot be changed, "
+            f"and the configuration asks for {n_shards}: say {site.n_shards} or auto"
         )
     return replace(site, format=FORMAT_VERSION)
 
@@ -212,10 +212,13 @@ def _secret(path: Path) -> bytes:
 
 def _clear_up(path: Path) -> None:
     """End what a killed run left behind. The lock is ours, so nothing of this directory has a right to run."""
+    run = read_run(path)
+    if run is not None and run.run_dir.name.startswith(RUN_PREFIX):
+        # First: actors in a Ray that lives on are started again when they are killed, and give up when their run directory is gone.
+        shutil.rmtree(run.run_dir, ignore_errors=True)
     left = end(lambda: marked(DATA_MARK, str(path)), within=10.0, spare=set(ancestors()))
     if left:
         raise DirectoryError(f"processes of an earlier run do not end: {', '.join(str(process.pid) for process in left)}")
-    run = read_run(path)
     if run is not None and run.run_dir.name.startswith(RUN_PREFIX):
         shutil.rmtree(run.run_dir, ignore_errors=True)
     (path / "run.json").unlink(missing_ok=True)

@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import secrets
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +40,7 @@ _PR_SET_PDEATHSIG = 1
 def main() -> int:
     run_dir, table, launcher = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     _stop_when_dies(launcher)
-    topology = Topology.from_json((run_dir / "topology.json").read_text(encoding="utf-8"))
+    topology = _new_generation(Topology.from_json((run_dir / "topology.json").read_text(encoding="utf-8")))
     open_log(topology.log_dir / "driver.log", topology.log_level, as_json=topology.log_json, who="driver")
     try:
         _run(topology, table)
@@ -80,8 +82,6 @@ async def _serve(topology: Topology, table: str, own: EmbeddedRay | None) -> Non
     # After ray.init, which puts a handler of its own there.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     deployment = RayDeployment(topology, table)
-    if own is None:
-        _end_actors(topology, deployment)
     controller = deployment.create("controller", 0)
 
     async def keep() -> None:
@@ -113,8 +113,15 @@ async def _serve(topology: Topology, table: str, own: EmbeddedRay | None) -> Non
     log.info("driver.stopped")
 
 
+def _new_generation(topology: Topology) -> Topology:
+    """From here on only actors made by this driver are wanted, and their names are in nobody's way."""
+    generation = secrets.token_hex(4)
+    write_whole(topology.generation_path, generation)
+    return replace(topology, generation=generation, ray=replace(topology.ray, namespace=f"{topology.ray.namespace}-{generation}"))
+
+
 def _end_actors(topology: Topology, deployment: RayDeployment) -> None:
-    """In a Ray that is not ours: end our actors by name, those of a run that was killed included, and nothing else."""
+    """In a Ray that is not ours: end our actors, and nothing else."""
     for role, index in [("controller", 0), *topology.members()]:
         member = deployment.find(role, index)
         if member is not None:

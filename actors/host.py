@@ -21,6 +21,10 @@ FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 5.0
 
 
+class RunEnded(Exception):
+    """This actor was restarted by a Ray that does not know that its broker has stopped, or has started anew."""
+
+
 class Server(Protocol):
     """What every server of this floor is."""
 
@@ -37,6 +41,9 @@ class Host:
     """Runs one server in this process."""
 
     def __init__(self, topology: Topology, role: Role, index: int, server: Server, *, restarted: bool) -> None:
+        if not topology.current():
+            # Raised in a constructor this is final: Ray gives the actor up instead of starting it again.
+            raise RunEnded(f"{member_name(role, index)} belongs to a run that has ended")
         self._name = member_name(role, index)
         self._error_path = topology.run_dir / f"{self._name}.error"
         self._server = server

@@ -50,7 +50,17 @@ def stat(pid: int) -> Stat | None:
 def start_time(pid: int) -> int | None:
     """When the process with this pid started, or None when there is none or only its corpse."""
     found = stat(pid)
-    return None if found is None or found.state in "ZX" else found.start_time
+    return None if found is None or _is_corpse(pid, found) else found.start_time
+
+
+def _is_corpse(pid: int, found: Stat) -> bool:
+    """A killed process is still there, with its locks and ports, while any of its threads is; the first one may be a zombie before."""
+    if found.state not in "ZX":
+        return False
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) <= 1
+    except OSError:
+        return True
 
 
 def identify(pid: int) -> ProcessId | None:
@@ -90,7 +100,7 @@ def descendants(pid: int) -> list[ProcessId]:
     for each in all_pids():
         if (found := stat(each)) is not None:
             children.setdefault(found.parent, []).append(each)
-            if found.state not in "ZX":
+            if not _is_corpse(each, found):
                 started[each] = found.start_time
     below: list[ProcessId] = []
     waiting = list(children.get(pid, ()))
@@ -135,8 +145,11 @@ def end(find: Callable[[], Iterable[ProcessId]], *, within: float, spare: Collec
     Asked again each round, because a process that is being killed may just have started another.
     """
     deadline = time.monotonic() + within
+    dying: set[ProcessId] = set()
     while True:
-        left = [process for process in find() if process.pid not in spare]
+        dying.update(process for process in find() if process.pid not in spare)
+        # One that is dying may no longer be found, having lost its environment or its place below us, and still hold its locks.
+        left = [process for process in dying if alive(process)]
         if not left or time.monotonic() > deadline:
             return left
         for process in left:

@@ -242,6 +242,9 @@ class Supervisor:
             os.close(descriptor)
         self._watched.clear()
 
+        # First: a Ray that is not ours restarts what we kill, and this is how the restarted learn that they are not wanted.
+        self._topology.generation_path.unlink(missing_ok=True)
+
         def ours() -> list[ProcessId]:
             self._reap()
             return list({*descendants(os.getpid()), *marked(RUN_MARK, str(self._topology.run_dir))})

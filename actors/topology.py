@@ -32,7 +32,7 @@ class RayPlan:
     address: str
     """`local`: one of our own. Anything else: the one that runs there."""
     namespace: str
-    """What Ray's names are ours within. Has the site id in it, since two brokers may share a cluster."""
+    """What Ray's names are ours within. Has the site id in it, since two brokers may share a cluster; the driver adds the generation."""
     dashboard: bool
     dashboard_port: int
     object_store_bytes: int
@@ -64,6 +64,8 @@ class Topology:
     ray: RayPlan
     log_level: LogLevel = "info"
     log_json: bool = False
+    generation: str = ""
+    """Which start of the driver this is. Ray restarts actors of a former one as well, and those must not come back: see `current`."""
 
     def shard_endpoint(self, index: int) -> str:
         return str(self.run_dir / f"s{index}.sock")
@@ -88,6 +90,18 @@ class Topology:
     @property
     def log_dir(self) -> Path:
         return self.data_dir / "logs"
+
+    @property
+    def generation_path(self) -> Path:
+        """Names the present generation; gone while there is none."""
+        return self.run_dir / "generation"
+
+    def current(self) -> bool:
+        """False for whoever was started by a driver that has been replaced, or in a run that has ended."""
+        try:
+            return self.generation_path.read_text(encoding="utf-8") == self.generation
+        except OSError:
+            return False
 
     def members(self) -> list[tuple[Role, int]]:
         """Everyone the controller starts, in the order in which they are started."""
