@@ -124,6 +124,31 @@ def alive(pid: int) -> bool:
         return False
 
 
+def marked(mark: str) -> list[int]:
+    """Living processes that were started with MARK=``mark`` in their environment, or by one that was."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            bears = wanted in (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if bears and alive(int(entry.name)):
+            found.append(int(entry.name))
+    return found
+
+
+def describe(pid: int) -> str:
+    """A process for people: its pid and how it was called."""
+    try:
+        command = " ".join(psutil.Process(pid).cmdline())
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        command = "ended"
+    return f"{pid} ({command[:80]})"
+
+
 class RunningBroker:
     """One broker: created → up → (killed or down → up)* → closed."""
 
@@ -190,13 +215,13 @@ class RunningBroker:
             if self.data_dir.exists() and (self._marked() or self._alive_of_seen()):
                 try:
                     listed = set(self.status().pids())
-                    unlisted = [_describe(pid) for pid in self._marked() if pid not in listed and alive(pid)]
+                    unlisted = [describe(pid) for pid in self._marked() if pid not in listed and alive(pid)]
                     self.down()
                 except CommandFailed as error:
                     down_failed = str(error)
         finally:
             left = sorted(set(self._alive_of_seen()) | set(self._marked()))
-            described = [_describe(pid) for pid in left]
+            described = [describe(pid) for pid in left]
             for pid in left:
                 _kill_tolerantly(pid)
             _wait(left)
@@ -244,23 +269,11 @@ class RunningBroker:
             listed = set(self.status().pids())
             found = [pid for pid in self._marked() if pid not in listed and alive(pid)]
             if not found or time.monotonic() > deadline:
-                return [_describe(pid) for pid in found]
+                return [describe(pid) for pid in found]
             time.sleep(0.1)
 
     def _marked(self) -> list[int]:
-        """Living processes whose environment carries this broker's mark."""
-        mark = f"{MARK}={self.mark}".encode()
-        found = []
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                marked = mark in (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if marked and alive(int(entry.name)):
-                found.append(int(entry.name))
-        return found
+        return marked(self.mark)
 
     def _remember(self, pids: Iterable[int]) -> None:
         for pid in pids:
@@ -283,7 +296,7 @@ class RunningBroker:
         left = list(pids)
         while left := [pid for pid in left if self._is_ours(pid) and alive(pid)]:
             if time.monotonic() > deadline:
-                raise LeftBehind(f"alive {GONE_DEADLINE_S} s after SIGKILL: {', '.join(map(_describe, left))}")
+                raise LeftBehind(f"alive {GONE_DEADLINE_S} s after SIGKILL: {', '.join(map(describe, left))}")
             time.sleep(0.01)
 
     def _run(self, arguments: list[str], deadline_s: float, environment: Mapping[str, str]) -> str:
@@ -324,14 +337,6 @@ class RunningBroker:
     def _tail(log: Path) -> str:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip() and not line.startswith("---")]
         return f"last words: {' | '.join(lines[-5:])[-600:]} (log: {log})" if lines else f"no output (log: {log})"
-
-
-def _describe(pid: int) -> str:
-    try:
-        command = " ".join(psutil.Process(pid).cmdline())
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        command = "ended"
-    return f"{pid} ({command[:80]})"
 
 
 def _kill_tolerantly(pid: int) -> None:
