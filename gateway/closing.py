@@ -124,7 +124,7 @@ class Closing:
 
     def stopped(self, connection: Connection) -> bool:
         """Close a connection of a gateway that stops, if nothing of it is unanswered."""
-        if connection.phase is Phase.CLOSED or (connection.phase is Phase.ONLINE and (connection.unanswered or connection.subscribing)):
+        if connection.phase is Phase.CLOSED or (connection.phase is Phase.ONLINE and connection.unanswered):
             return connection.phase is Phase.CLOSED
         self._shut(connection)
         return True

@@ -47,7 +47,7 @@ class Connection:
     """One socket's state.  Hashed by identity; kept in dicts, never in sets, so that order is that of making."""
 
     __slots__ = (
-        "ack_ids", "ack_kind", "aliases", "answered", "assigned", "attached", "batch", "client", "conn", "deferred",
+        "ack_ids", "ack_kind", "aliases", "answered", "assigned", "attached", "batch", "client", "congested", "conn", "deferred",
         "ephemeral", "expiry_s", "gone", "heard_ms", "held", "keep_alive_ms", "out", "packet_max", "paused", "phase", "present",
         "qos1_unanswered", "qos2_in", "receive_max", "release", "request", "sent", "session", "session_id", "shard", "socket",
         "subs", "subscribing", "touched", "unsubscribing", "version",
@@ -78,6 +78,7 @@ class Connection:
         self.paused = 0
         self.gone = False
         """The socket is not there any more: nothing can be written."""
+        self.congested = False
         self.out: list[bytes] = []
 
         # Inbound.

@@ -24,6 +24,7 @@ from gateway.connecting import Connecting
 from gateway.connection import Connection, Phase
 from gateway.egress import Egress
 from gateway.events import (
+    Congested,
     Effect,
     Event,
     FromPeer,
@@ -98,7 +99,8 @@ class GatewayCore:
     """One gateway.  n_sessions: the session of shard i is worked for by session actor i % n_sessions."""
 
     def __init__(self, name: str, slot_table: SlotTable, n_sessions: int, options: Options, rng: Random) -> None:
-        self._state = state = State(name, slot_table, n_sessions, options, rng)
+        self.name = name
+        self._state = state = State(slot_table, n_sessions, options, rng)
         self._table = LiveTable(options.cached_topics_max)
         self._closing = Closing(state, self._table)
         self._fanout = Fanout(state, self._table)
@@ -145,6 +147,10 @@ class GatewayCore:
                 self._inbound.shard_answered(state.outbox.shard(shard))
             case TickEnded(now_ms, wall_ms):
                 return self._turn(now_ms, wall_ms)
+            case Congested(socket, congested):
+                connection = state.by_socket.get(socket)
+                if connection is not None:
+                    connection.congested = congested
             case FromPeer(link, frame):
                 self._peers.received(link, frame)
                 self._subscribing.peers_changed(self._peers.links)
@@ -237,7 +243,7 @@ class GatewayCore:
             return
         # The CONNECT itself was wrong: it is answered where its version has an answer.
         connection.version = version or 0
-        if version == MQTT_5 or (version and connack_return_code(code) is not None and code is not ReasonCode.UNSPECIFIED_ERROR):
+        if version == MQTT_5 or (version and connack_return_code(code) is not None):
             self._closing.refuse(connection, code, detail)
         else:
             self._closing.violation(connection, detail, code)

@@ -54,6 +54,15 @@ class SocketLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Congested:
+    """The client does not read what was written to it: it gets no QoS 0 messages until it does again.  A shell that never
+    says so cuts such clients off at its write buffer bound instead."""
+
+    socket: int
+    congested: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ShardLinked:
     """The link to a shard is up (again); unanswered requests are sent again by the shell."""
 
@@ -141,7 +150,7 @@ class Stopping:
 
 
 Event: TypeAlias = (
-    Opened | Received | Malformed | SocketLost | ShardLinked | ShardLost | Replied | FromShard | RetainedTold
+    Opened | Received | Malformed | SocketLost | Congested | ShardLinked | ShardLost | Replied | FromShard | RetainedTold
     | SessionLinked | SessionLost | FromSession | PeerLinked | PeerLost | FromPeer | TickEnded | Stopping
 )  # fmt: skip
 

@@ -16,7 +16,8 @@ from gateway.live import MISSING, LiveSub, LiveTable, Targets
 from gateway.state import State
 from mqtt.body import message_expiry, with_message_expiry, with_subscription_ids
 from mqtt.encode import PublishTemplate
-from mqtt.packets import MQTT_5
+from mqtt.encode import publish as encode_publish
+from mqtt.packets import MQTT_3_1_1, MQTT_5
 
 PUBLISH = 0x30
 
@@ -24,11 +25,12 @@ PUBLISH = 0x30
 class _Open:
     """A Forward of this turn that may still grow."""
 
-    __slots__ = ("bodies", "conn", "flags", "publisher", "topics")
+    __slots__ = ("bodies", "bytes", "conn", "flags", "publisher", "topics")
 
     def __init__(self, publisher: bytes, conn: int) -> None:
         self.publisher = publisher
         self.conn = conn
+        self.bytes = 0
         self.flags = bytearray()
         self.topics: list[bytes] = []
         self.bodies: list[bytes] = []
@@ -73,19 +75,24 @@ class Fanout:
         subs = targets.subs if published_qos else targets.subs_qos0
         if not subs:
             return
-        template = PublishTemplate(topic, body)
+        template: PublishTemplate | None = None
         dirty = self._outbox.dirty
         qos0_5 = qos0_3 = b""
         for sub in subs:
             qos = sub.qos if sub.qos < published_qos else published_qos
             if qos or not sub.plain:
+                template = template or PublishTemplate(topic, body)
                 self._with_care(sub, publisher, flags, qos, template)
                 continue
             connection = sub.connection
+            if connection.congested:
+                self._counters.live_dropped_slow += 1
+                self._counters.live_delivered -= 1
+                continue
             if connection.version == MQTT_5:
-                packet = qos0_5 = qos0_5 or b"".join(template.v5(PUBLISH))
+                packet = qos0_5 = qos0_5 or encode_publish(MQTT_5, 0, 0, topic, body)
             else:
-                packet = qos0_3 = qos0_3 or b"".join(template.v3(PUBLISH))
+                packet = qos0_3 = qos0_3 or encode_publish(MQTT_3_1_1, 0, 0, topic, body)
             if not connection.out:
                 dirty.append(connection)
             connection.out.append(packet)
@@ -126,6 +133,9 @@ class Fanout:
             self._counters.live_dropped_too_large += 1
             return False
         if not qos:
+            if connection.congested:
+                self._counters.live_dropped_slow += 1
+                return False
             self._outbox.write(connection, head + tail)
             return True
         session = connection.ephemeral
@@ -140,9 +150,11 @@ class Fanout:
         frames = self._forwards.get(link)
         if frames is None:
             frames = self._forwards[link] = []
-        if not frames or frames[-1].conn != conn or frames[-1].publisher != publisher:
-            frames.append(_Open(publisher, conn))
-        last = frames[-1]
+        last = frames[-1] if frames else None
+        if last is None or last.conn != conn or last.publisher != publisher or last.bytes >= self._state.options.frame_bytes_max:
+            last = _Open(publisher, conn)
+            frames.append(last)
+        last.bytes += len(topic) + len(body)
         last.flags.append(flags)
         last.topics.append(topic)
         last.bodies.append(body)

@@ -149,11 +149,14 @@ class Inbound:
             self._closing.superseded(connection)
             return
         ways = entry.flags.translate(_WAYS)
-        codes = reply.codes if reply.codes.count(STORED) != len(reply.codes) else b""
+        codes = reply.codes
         count = len(ways)
         one_way = ways.count(_QOS1) == count
+        nobody = codes.count(NOBODY)
+        taken = not codes or nobody + codes.count(STORED) == count
+        self._state.counters.publishes_not_stored += nobody
         if connection.phase is Phase.ONLINE:
-            if one_way and not codes and not connection.deferred:
+            if one_way and taken and not connection.deferred and not (nobody and self._some_unheard(connection, entry, codes)):
                 connection.answered += count
                 connection.qos1_unanswered -= count
                 self._state.outbox.write(connection, acks(connection.version, AckKind.PUBACK, entry.packet_ids))
@@ -162,7 +165,7 @@ class Inbound:
             self._read_again(connection)
         if not len(self._table):
             return
-        if one_way and not codes:
+        if one_way and taken:
             self._fanout.hand_over(entry.client, entry.conn, entry.flags, entry.topics, entry.bodies)
             return
         wanted = [i for i in range(count) if ways[i] > _KEPT and (not codes or codes[i] in (STORED, NOBODY))]
@@ -173,6 +176,13 @@ class Inbound:
             [entry.topics[i] for i in wanted],
             [entry.bodies[i] for i in wanted],
         )
+
+    def _some_unheard(self, connection: Connection, entry: PublishEntry, codes: bytes) -> bool:
+        """Whether the client is to be told, for one message at least, that nobody wants it."""
+        if connection.version != MQTT_5:
+            return False
+        wanted = self._table.wanted
+        return any(code == NOBODY and not wanted(topic) for code, topic in zip(codes, entry.topics, strict=True))
 
     def _answer(self, connection: Connection, entry: PublishEntry, ways: bytes, codes: bytes) -> None:
         """Acknowledge message by message, joining what is equal: some are QoS 2, or not all were stored."""
@@ -187,7 +197,6 @@ class Inbound:
             code = codes[index] if codes else STORED
             reason = ReasonCode.SUCCESS
             if code == NOBODY:
-                state.counters.publishes_unheard += 1
                 if is_5 and not self._table.wanted(entry.topics[index]):
                     reason = ReasonCode.NO_MATCHING_SUBSCRIBERS
             elif code == REPEATED:

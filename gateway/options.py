@@ -43,6 +43,8 @@ class Options:
     shard_messages_max: int = 50_000
     shard_bytes_max: int = 64 << 20
     """Unanswered messages to one shard; above, publishers to it are not read, below half they are again."""
+    frame_bytes_max: int = 4 << 20
+    """A frame to a shard or a gateway is cut at this; one entry of one connection may be more."""
     retained_page: int = 100
     retained_tries: int = 3
     cached_topics_max: int = 100_000
@@ -64,12 +66,14 @@ class Counters:
     publishes_refused_quota: int = 0
     publishes_refused_topic: int = 0
     publishes_repeated: int = 0
-    publishes_unheard: int = 0
-    """QoS 1 and 2 messages that nobody had subscribed to, anywhere."""
+    publishes_not_stored: int = 0
+    """Answered by their shard, but no durable subscription wanted them."""
     live_delivered: int = 0
     live_dropped_queue_full: int = 0
     live_dropped_too_large: int = 0
     live_dropped_expired: int = 0
+    live_dropped_slow: int = 0
+    """QoS 0, for subscribers that do not read what was written."""
     durable_delivered: int = 0
     durable_too_large: int = 0
     durable_expired: int = 0

@@ -73,7 +73,8 @@ class ShardQueue:
 
 
 class Outbox:
-    def __init__(self) -> None:
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
         self.shards: dict[int, ShardQueue] = {}
         self.dirty: list[Connection] = []
         """Connections with bytes to write; whoever appends to an empty `Connection.out` appends the connection here."""
@@ -185,7 +186,7 @@ class Outbox:
         self.effects.clear()
         for shard, queue in self.shards.items():
             if queue.pending:
-                effects.append(self._request(shard, queue, wall_ms))
+                effects += self._requests(shard, queue, wall_ms)
         for session, frames in self._sessions.items():
             effects += [ToSession(session, frame) for frame in frames]
         self._sessions.clear()
@@ -194,11 +195,18 @@ class Outbox:
         self._acking.clear()
         return effects
 
-    def _request(self, shard: int, queue: ShardQueue, wall_ms: int) -> ToShard:
+    def _requests(self, shard: int, queue: ShardQueue, wall_ms: int) -> list[ToShard]:
+        """The pending entries as numbered requests, none much larger than a frame should be."""
+        requests: list[ToShard] = []
         kept: list[tuple[Connection | None, Entry]] = []
+        size = 0
         for connection, pending in queue.pending:
+            if size >= self._frame_bytes_max:
+                requests.append(self._request(shard, queue, kept))
+                kept, size = [], 0
             if isinstance(pending, PublishBatch):
                 pending.connection.batch = None
+                size += sum(map(len, pending.bodies))
                 kept.append((connection, pending.entry(wall_ms)))
             elif isinstance(pending, ReleaseBatch):
                 pending.connection.release = None
@@ -206,6 +214,10 @@ class Outbox:
             else:
                 kept.append((connection, pending))
         queue.pending = []
+        requests.append(self._request(shard, queue, kept))
+        return requests
+
+    def _request(self, shard: int, queue: ShardQueue, kept: list[tuple[Connection | None, Entry]]) -> ToShard:
         request, queue.next_id = queue.next_id, queue.next_id + 1
         queue.unanswered[request] = kept
         return ToShard(shard, request, [entry for _, entry in kept])

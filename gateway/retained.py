@@ -89,14 +89,14 @@ class Retained:
         if connection.phase is not Phase.ONLINE or session is None or connection.subs.get(fetch.sub.filter) is not fetch.sub:
             self._queries.pop(fetch.asked, None)
             return True
-        while fetch.values and session.has_room():
+        while fetch.values and session.has_room() and not connection.congested:
             self._send(fetch.sub, fetch.values.popleft())
         if fetch.values or fetch.asked:
             return False
         if not fetch.shards:
             return True
         shard = fetch.shards[0]
-        if shard in self._state.shards_linked:
+        if shard in self._state.shards_linked and not connection.congested:
             fetch.asked, self._next_id = self._next_id, self._next_id + 1
             self._queries[fetch.asked] = (connection, fetch)
             page = self._state.options.retained_page

@@ -30,13 +30,12 @@ Token = tuple[str, Connection]
 
 @dataclass(slots=True)
 class State:
-    name: str
     slots: SlotTable
     n_sessions: int
     options: Options
     rng: Random
     counters: Counters = field(default_factory=Counters)
-    outbox: Outbox = field(default_factory=Outbox)
+    outbox: Outbox = field(init=False)
     wheel: Wheel[Token] = field(default_factory=Wheel)
     now_ms: int = 0
     wall_ms: int = 0
@@ -50,6 +49,9 @@ class State:
     """Who was heard in this turn."""
     shards_linked: dict[int, None] = field(default_factory=dict)
     sessions_linked: dict[int, None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.outbox = Outbox(self.options.frame_bytes_max)
 
     def touch(self, connection: Connection) -> None:
         """The client was heard; the turn's end knows when that was."""

@@ -22,6 +22,7 @@ from gateway.events import (
     Received,
     Replied,
     RetainedQuery,
+    RetainedTold,
     SessionLinked,
     ShardLinked,
     TickEnded,
@@ -35,7 +36,7 @@ from gateway.frames import Frame as PeerFrame
 from gateway.options import Options
 from mqtt.decode import Decoder
 from mqtt.encode import encode
-from mqtt.packets import AckRun, Connack, Connect, Item, Properties, PublishRun
+from mqtt.packets import AckRun, Connack, Connect, Item, Properties, PublishRun, Subscribe, Subscription
 from mqtt.topics import matches
 from sessions.frames import Attach, Attached
 from sessions.frames import Frame as SessionFrame
@@ -261,3 +262,12 @@ def apart(packet: Item) -> list[Item]:
 def message(topic: bytes, payload: bytes, qos: int = 0, packet_id: int = 0, retain: bool = False, dup: bool = False) -> PublishRun:
     """A PUBLISH without properties, as it is sent and as it is decoded."""
     return PublishRun([qos << 1 | retain | dup << 3], [packet_id], [topic], [b"\0" + payload])
+
+
+def subscribe(client: Client, filter: bytes, qos: int = 0, **options: int | bool) -> None:
+    """An ephemeral subscription, its SUBACK and the queries for retained messages taken away."""
+    client.send(Subscribe(1, (Subscription(filter, qos, **options),)))  # type: ignore[arg-type]
+    client.take()
+    while client.shell.queries:
+        query = client.shell.queries.pop(0)
+        client.shell.turn(RetainedTold(query.shard, query.id, [], b""))

@@ -299,6 +299,22 @@ def test_a_shard_that_does_not_answer_stops_those_who_publish_to_it() -> None:
     assert not any(isinstance(effect, PauseReading) for effect in shell.answer())
 
 
+def test_frames_to_a_shard_are_cut() -> None:
+    """Between entries, in order; every part is answered for itself."""
+    shell = Shell(Options(frame_bytes_max=100))
+    clients = [shell.online(f"p{number}", 4) for number in range(3)]
+    effects = shell.turn(*[client.event(message(b"a", b"x" * 60, 1, 1)) for client in clients])
+    requests = [effect for effect in effects if isinstance(effect, ToShard)]
+    assert [[entry.client for entry in request.entries if isinstance(entry, PublishEntry)] for request in requests] == [
+        [b"p0", b"p1"],
+        [b"p2"],
+    ]
+    shell.answer(1)
+    assert [len(client.take()) for client in clients] == [1, 1, 0]
+    shell.answer(1)
+    assert [len(client.take()) for client in clients] == [0, 0, 1]
+
+
 def test_answers_of_the_wrong_length_are_the_shard_s_bug() -> None:
     """A reply for each entry, no more and no less."""
     shell = Shell()
