@@ -1,0 +1,88 @@
+"""The generator finds exactly the faults that a broker was told to make, through real sockets and real worker processes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import wire
+from benchmarks.clients import Endpoint
+from benchmarks.load import Target, run
+from benchmarks.outcome import Result
+from benchmarks.scenarios import Options
+from benchmarks.workers import RunFailed
+from tests.benchmarks.faulty_broker import FaultyBroker, Faults
+
+SHORT = Options(seconds=0.1, publishers=2, window=16, payload_bytes=32, stall_s=0.5, hard_s=10, coalesce_us=0, ephemeral=True)
+
+pytestmark = pytest.mark.slow
+
+
+def measure(faults: Faults, scenario: str, options: Options, tmp_path: Path, version: wire.Version = 4) -> Result:
+    with FaultyBroker(faults) as broker:
+        target = Target("faulty", "1", Endpoint("127.0.0.1", broker.port, version), {}, None, tmp_path)
+        (record,) = run(scenario, target, options)
+    return record.result
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_faultless_broker_has_a_clean_result(qos: wire.QoS, version: wire.Version, tmp_path: Path) -> None:
+    """Every message of every QoS and version is acknowledged and delivered once."""
+    result = measure(Faults(), "fan-in", replace(SHORT, qos=qos, topics=3), tmp_path, version)
+    assert result.clean, result
+    assert result.delivered == result.sent > 50
+
+
+def test_a_session_is_not_owed_what_others_wanted(tmp_path: Path) -> None:
+    """This broker sends everything to everybody; in pairs each session is owed its own publisher's messages and got them."""
+    result = measure(Faults(), "pairs", SHORT, tmp_path)
+    assert result.lost == 0
+    assert result.delivered == 2 * result.sent
+
+
+@pytest.mark.parametrize(
+    ("faults", "found"),
+    [
+        (Faults(lose=frozenset([20, 40])), (2, 0, 0)),
+        (Faults(double=frozenset([20, 41, 42])), (0, 3, 0)),
+        (Faults(swap_with_next=frozenset([20])), (0, 0, 1)),
+        (Faults(lose=frozenset([5]), double=frozenset([15]), swap_with_next=frozenset([25])), (1, 1, 1)),
+    ],
+)
+def test_planted_faults_are_counted_one_for_one(faults: Faults, found: tuple[int, int, int], tmp_path: Path) -> None:
+    """Lost, doubled, out of order; and a result with one of them is not clean."""
+    result = measure(faults, "fan-in", replace(SHORT, publishers=1), tmp_path)
+    assert (result.lost, result.duplicated, result.out_of_order) == found
+    assert not result.clean
+
+
+def test_a_refused_message_is_not_lost(tmp_path: Path) -> None:
+    """A reason code that means no is counted as refused, and nothing is due for it."""
+    result = measure(Faults(refuse=frozenset([10, 11])), "fan-in", SHORT, tmp_path, version=5)
+    assert (result.refused, result.lost, result.acked) == (2, 0, result.sent - 2)
+    assert not result.clean
+
+
+def test_a_missing_acknowledgement_ends_the_run_with_a_story(tmp_path: Path) -> None:
+    """A window that never opens again does not hang the benchmark, and the message counts as delivered, not as lost."""
+    result = measure(Faults(forget_ack=frozenset([30])), "fan-in", SHORT, tmp_path)
+    assert any("no acknowledgement" in story for story in result.stories)
+    assert result.lost == 0
+
+
+def test_a_connection_that_breaks_is_a_story(tmp_path: Path) -> None:
+    """What the other publishers did is still reported."""
+    result = measure(Faults(disconnect_at=30), "fan-in", SHORT, tmp_path)
+    assert result.stories
+    assert not result.clean
+
+
+def test_a_broker_that_is_not_there_gives_no_result(tmp_path: Path) -> None:
+    """One sentence, no traceback."""
+    with FaultyBroker() as broker:
+        port = broker.port
+    with pytest.raises(RunFailed, match="refused"):
+        run("fan-in", Target("none", "", Endpoint("127.0.0.1", port, 4), {}, None, tmp_path), SHORT)
