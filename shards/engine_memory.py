@@ -35,10 +35,8 @@ class _Family:
     def put(self, key: bytes, value: bytes) -> bytes | None:
         old = self.values.get(key)
         if old is None:
-            if key in self._removed:
-                del self._removed[key]
-            else:
-                self._added[key] = None
+            # May be in _removed too: settling removes first, then adds.
+            self._added[key] = None
         self.values[key] = value
         return old
 

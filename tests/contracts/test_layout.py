@@ -127,6 +127,24 @@ def test_a_bounded_read_keeps_its_bounds_and_loses_nothing(parts: tuple[str, Har
             assert place == max(upto, after)
 
 
+@pytest.mark.parametrize("examine_max", [1, 2, 3, 4, 7, 30, MANY])
+def test_nothing_is_lost_where_a_search_over_several_levels_breaks_off(parts: tuple[str, Harness], examine_max: int) -> None:
+    # Property: with several constrained levels, wherever examine_max ends a read, the next one misses and repeats nothing.
+    rng = random.Random(examine_max)
+    kept = Kept(parts[0], parts[1], LayoutOptions((0,)))
+    kept.publish([b"%d/%d/%d" % (rng.randrange(3), rng.randrange(3), rng.randrange(2)) for _ in range(400)], rng, 0)
+    for topic_filter in (b"1/2/0", b"+/2/1", b"0/+/1", b"1/1/+", b"2/0/#", b"7/1/1"):
+        (stream,) = kept.layout.streams(topic_filter)
+        found: list[tuple[int, bytes]] = []
+        place, done = -1, False
+        while not done:
+            read = kept.layout.read(stream, place, kept.last, rng.choice((1, 3, MANY)), MANY, examine_max)
+            assert read.done or read.place > place
+            found += read.messages
+            place, done = read.place, read.done
+            assert found == kept.expected(topic_filter, -1, place)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_few_keys_are_examined_for_few_matches_wanted(parts: tuple[str, Harness], seed: int) -> None:
     # Property: the first message of a selective filter does not cost a scan: a small examine_max moves the place far.

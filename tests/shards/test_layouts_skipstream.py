@@ -75,6 +75,24 @@ def test_values_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch
     assert reads > 10, "examine_max counts what collided, too"
 
 
+def test_a_search_without_matches_stops_in_time() -> None:
+    # Property: examine_max holds for the intersection of lists: a search that finds nothing gives the loop back, and goes on
+    # from its place.
+    engine, layout = opened((0,))
+    ops: list[Op] = []
+    for position in range(1, 1001):
+        topic = b"d/a/x" if position % 2 else b"d/b/y"
+        layout.put(ops, layout.key_of(topic), position, encode_message(0, 0, b"", topic, b"\0"))
+    engine.write(ops)
+    (stream,) = layout.streams(b"+/a/y")
+    place, reads, done = 0, 0, False
+    while not done:
+        read = layout.read(stream, place, 1000, 10, MANY, 20)
+        assert read.messages == []
+        place, done, reads = read.place, read.done, reads + 1
+    assert 1000 // 20 <= reads <= 4 * 1000 // 20
+
+
 def test_an_index_without_its_message_is_loud() -> None:
     # Property: damage is reported, never skipped over as if nothing had been there.
     engine, layout = opened((0,))
