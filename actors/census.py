@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.datadir import read_run
+from actors.belongings import belongings, is_driver
 from actors.probe import all_answer
-from actors.processes import DATA_MARK, ancestors, descendants, marked, stat
+from actors.processes import stat
+from actors.run import read_run
 from actors.topology import ListenerInfo, Topology, member_name, read_announcements
 
 PROBE_S = 0.5
@@ -44,11 +45,7 @@ def take_census(data_dir: Path) -> Census:
     rows = [Row(run.launcher.pid, "launcher", "launcher")] if run is not None and launched else []
     announced = {each.process: each.announcement for each in read_announcements(run.run_dir)} if run is not None else {}
     listeners: list[ListenerInfo] = []
-    spare = set(ancestors())
-    below = descendants(run.launcher.pid) if run is not None and launched else []
-    for process in sorted({*marked(DATA_MARK, str(data_dir)), *below}, key=lambda process: process.pid):
-        if process.pid in spare:
-            continue
+    for process in sorted(belongings(data_dir, run), key=lambda process: process.pid):
         announcement = announced.get(process)
         if announcement is not None:
             rows.append(Row(process.pid, announcement.role, announcement.name))
@@ -72,16 +69,16 @@ def _unannounced(pid: int) -> Row:
     about = stat(pid)
     if about is None:
         return Row(pid, "ray", "gone")
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            command = file.read().split(b"\0")
-    except OSError:
-        command = []
-    if b"actors.driver" in command:
+    if is_driver(pid):
         return Row(pid, "driver", "driver")
     if about.name in _RAY_NAMES:
         return Row(pid, "ray", _RAY_NAMES[about.name])
     if about.name.startswith("ray::"):
         return Row(pid, "ray", "worker")
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            command = file.read().split(b"\0")
+    except OSError:
+        command = []
     script = next((Path(os.fsdecode(part)).stem for part in command[1:] if part.endswith(b".py")), None)
     return Row(pid, "ray", script or about.name)

@@ -23,8 +23,9 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from actors.processes import DATA_MARK, ProcessId, alive, ancestors, end, identify, marked
-from actors.topology import write_whole
+from actors.belongings import belongings
+from actors.processes import end, identify
+from actors.run import Run, boot_id, read_run, record_run
 
 FORMAT_VERSION = 1
 RUN_PREFIX = "holdfast-"
@@ -45,31 +46,6 @@ class Site:
     incarnation: int
     n_shards: int
     created: str
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What run.json says: valid for one boot, and alive as long as its launcher is."""
-
-    run_dir: Path
-    launcher: ProcessId
-    boot_id: str
-
-    def launched(self) -> bool:
-        return self.boot_id == boot_id() and alive(self.launcher)
-
-
-def boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
-def read_run(data_dir: Path) -> Run | None:
-    """The run recorded in a data directory, alive or not. Needs no lock."""
-    try:
-        fields = json.loads((data_dir / "run.json").read_text(encoding="utf-8"))
-        return Run(Path(fields["run_dir"]), ProcessId(**fields["launcher"]), fields["boot_id"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def read_site(data_dir: Path) -> Site | None:
@@ -106,7 +82,7 @@ class DataDirectory:
         self._run_lock: int | None = None
         self.run_dir: Path | None = None
 
-    def begin_run(self) -> Path:
+    def begin_run(self, *, joined: bool) -> Path:
         """Make the run directory, and record it before anything is started in it."""
         launcher = identify(os.getpid())
         assert launcher is not None
@@ -114,8 +90,7 @@ class DataDirectory:
         # Cleaners of temporary directories leave a directory alone while somebody holds a lock on it.
         self._run_lock = os.open(self.run_dir, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._run_lock, fcntl.LOCK_EX)
-        fields = {"run_dir": str(self.run_dir), "launcher": asdict(launcher), "boot_id": boot_id()}
-        write_whole(self.path / "run.json", json.dumps(fields))
+        record_run(self.path, Run(self.run_dir, launcher, boot_id(), joined))
         return self.run_dir
 
     def end_run(self) -> None:
@@ -213,10 +188,11 @@ def _secret(path: Path) -> bytes:
 def _clear_up(path: Path) -> None:
     """End what a killed run left behind. The lock is ours, so nothing of this directory has a right to run."""
     run = read_run(path)
+    first = belongings(path, run)
     if run is not None and run.run_dir.name.startswith(RUN_PREFIX):
         # First: actors in a Ray that lives on are started again when they are killed, and give up when their run directory is gone.
         shutil.rmtree(run.run_dir, ignore_errors=True)
-    left = end(lambda: marked(DATA_MARK, str(path)), within=10.0, spare=set(ancestors()))
+    left = end(lambda: [*first, *belongings(path, run)], within=10.0)
     if left:
         raise DirectoryError(f"processes of an earlier run do not end: {', '.join(str(process.pid) for process in left)}")
     if run is not None and run.run_dir.name.startswith(RUN_PREFIX):

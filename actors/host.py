@@ -10,6 +10,7 @@ Always holds: at most one start is under way; after `stop` nothing is started ag
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Protocol
 
 import structlog
@@ -46,6 +47,7 @@ class Host:
             raise RunEnded(f"{member_name(role, index)} belongs to a run that has ended")
         self._name = member_name(role, index)
         self._error_path = topology.run_dir / f"{self._name}.error"
+        self._topology = topology
         self._server = server
         self._starting: asyncio.Task[None] | None = None
         self._started = False
@@ -79,6 +81,9 @@ class Host:
     async def _keep_starting(self) -> None:
         pause = FIRST_PAUSE_S
         while not self._stopped:
+            if not self._topology.current():
+                # Our run ended between our constructor and now. Started again, we shall not get past the constructor.
+                os._exit(1)
             try:
                 announcement = await self._server.start()
             except Exception as error:  # Whatever it is: it may pass (a port, a lock, a disk), and the operator reads it in `up`.

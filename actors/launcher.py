@@ -31,7 +31,7 @@ from actors.datadir import DataDirectory, DirectoryError, open_data_directory
 from actors.logs import open_log
 from actors.spec import LaunchSpec, first_start_text, running_text
 from actors.supervisor import Supervisor
-from actors.topology import RayPlan, Topology, read_dashboard, write_whole
+from actors.topology import LOCAL_RAY, RayPlan, Topology, read_dashboard, write_whole
 
 OPEN_FILES = 1_048_576
 COMPLAIN_AFTER_S = 3.0
@@ -94,7 +94,7 @@ def launch(spec: LaunchSpec, reporter: Reporter) -> int:
             reporter.say(first_start_text(data.site.n_shards))
         reserved, port = _reserve(spec.host, spec.port)
         try:
-            data.begin_run()
+            data.begin_run(joined=spec.ray_address != LOCAL_RAY)
             topology = _topology(spec, data, port)
             write_whole(topology.run_dir / "topology.json", topology.to_json())
             return _supervise(spec, topology, reporter, signals, data.new)

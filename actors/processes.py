@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 RUN_MARK = "HOLDFAST_RUN"
@@ -139,7 +139,7 @@ def send(process: ProcessId, number: signal.Signals) -> bool:
         os.close(descriptor)
 
 
-def end(find: Callable[[], Iterable[ProcessId]], *, within: float, spare: Collection[int] = ()) -> list[ProcessId]:
+def end(find: Callable[[], Iterable[ProcessId]], *, within: float) -> list[ProcessId]:
     """Kill all that `find` finds, and what it finds then, until it finds nothing; returns what is left when the time is up.
 
     Asked again each round, because a process that is being killed may just have started another.
@@ -147,7 +147,7 @@ def end(find: Callable[[], Iterable[ProcessId]], *, within: float, spare: Collec
     deadline = time.monotonic() + within
     dying: set[ProcessId] = set()
     while True:
-        dying.update(process for process in find() if process.pid not in spare)
+        dying.update(find())
         # One that is dying may no longer be found, having lost its environment or its place below us, and still hold its locks.
         left = [process for process in dying if alive(process)]
         if not left or time.monotonic() > deadline:

@@ -22,10 +22,11 @@ from typing import Literal
 
 import structlog
 
+from actors.belongings import started_here
 from actors.environment import driver_environment
 from actors.heartbeat import read_beat
 from actors.probe import all_answer
-from actors.processes import RUN_MARK, ProcessId, alive, descendants, end, identify, marked, send
+from actors.processes import ProcessId, alive, end, identify, send
 from actors.topology import Announced, ListenerInfo, Topology, member_name, read_announcements, read_needed
 
 STARTING_TICK_S = 0.05
@@ -242,14 +243,14 @@ class Supervisor:
             os.close(descriptor)
         self._watched.clear()
 
-        # First: a Ray that is not ours restarts what we kill, and this is how the restarted learn that they are not wanted.
-        self._topology.generation_path.unlink(missing_ok=True)
-
         def ours() -> list[ProcessId]:
             self._reap()
-            return list({*descendants(os.getpid()), *marked(RUN_MARK, str(self._topology.run_dir))})
+            return started_here(self._topology.run_dir, joined=self._topology.ray.joined)
 
-        left = end(ours, within=END_S, spare={os.getpid()})
+        first = ours()
+        # A Ray that is not ours restarts what we kill, and this is how the restarted learn that they are not wanted.
+        self._topology.generation_path.unlink(missing_ok=True)
+        left = end(lambda: [*first, *ours()], within=END_S)
         self._reap()
         self._driver = None
         if left:

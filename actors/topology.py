@@ -22,6 +22,7 @@ from typing import Any, Literal, Self
 from actors.processes import ProcessId, start_time
 
 Role = Literal["shard", "session", "gateway", "controller"]
+LOCAL_RAY = "local"
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -39,7 +40,7 @@ class RayPlan:
 
     @property
     def joined(self) -> bool:
-        return self.address != "local"
+        return self.address != LOCAL_RAY
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from actors.datadir import read_run
-from actors.processes import DATA_MARK, ancestors, end, marked, send
+from actors.belongings import belongings
+from actors.processes import ProcessId, end, send
+from actors.run import read_run
 from cli.paths import data_path
 
 STOP_WITHIN_S = 30.0
@@ -21,11 +22,9 @@ def down(data_dir: Annotated[str, typer.Option("--data-dir", metavar="DIR", help
     """Stop the broker in good order, and wait for it. Nothing to stop is fine."""
     path = data_path(data_dir)
     run = read_run(path)
-    spare = set(ancestors())
 
-    def left() -> list[str]:
-        names = [str(process.pid) for process in marked(DATA_MARK, str(path)) if process.pid not in spare]
-        return [*names, *([str(run.launcher.pid)] if run is not None and run.launched() else [])]
+    def left() -> list[ProcessId]:
+        return [*belongings(path, run), *([run.launcher] if run is not None and run.launched() else [])]
 
     if not left():
         print(f"nothing runs in {path}")
@@ -37,9 +36,8 @@ def down(data_dir: Annotated[str, typer.Option("--data-dir", metavar="DIR", help
             time.sleep(0.05)
     if left():
         # Either the launcher is gone and left them, or it does not come to an end.
-        launcher = [run.launcher] if run is not None and run.launched() else []
-        end(lambda: [*launcher, *marked(DATA_MARK, str(path))], within=END_WITHIN_S, spare=spare)
+        end(left, within=END_WITHIN_S)
     if remaining := left():
-        print(f"these processes of {path} do not end: {', '.join(remaining)}.", file=sys.stderr)
+        print(f"these processes of {path} do not end: {', '.join(str(process.pid) for process in remaining)}.", file=sys.stderr)
         raise typer.Exit(1)
     print(f"stopped; everything is in {path}")
