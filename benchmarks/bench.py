@@ -128,8 +128,6 @@ def arguments() -> argparse.ArgumentParser:
 def main(words: Sequence[str] | None = None) -> int:
     """The command."""
     asked = arguments().parse_args(words)
-    # Ended from outside, we still end our brokers: the default of this signal would leave them running.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     version: Version = 5 if asked.mqtt == "5" else 4
     turns = standard_set(quick=asked.quick, repeats=asked.repeats or (1 if asked.quick else 3))
     unknown = set(asked.only) - {turn.scenario for turn in turns}
@@ -139,8 +137,13 @@ def main(words: Sequence[str] | None = None) -> int:
     turns = [turn for turn in turns if not asked.only or turn.scenario in asked.only]
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     results = ResultsFile(asked.results or RESULTS / f"{stamp}-{meter.commit().rstrip('+')}.json")
-    with tempfile.TemporaryDirectory(prefix="hf-bench-", dir=asked.dir) as directory:
-        return _measure(_brokers(asked.brokers.split(","), Path(directory), asked.set), turns, version, results)
+    # Ended from outside, we still end our brokers: the default of this signal would leave them running.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        with tempfile.TemporaryDirectory(prefix="hf-bench-", dir=asked.dir) as directory:
+            return _measure(_brokers(asked.brokers.split(","), Path(directory), asked.set), turns, version, results)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _brokers(names: Sequence[str], directory: Path, settings: Sequence[str]) -> list[Broker]:

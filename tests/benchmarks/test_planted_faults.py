@@ -13,7 +13,7 @@ from benchmarks.load import Target, run
 from benchmarks.outcome import Result
 from benchmarks.scenarios import Options
 from benchmarks.workers import RunFailed
-from tests.benchmarks.faulty_broker import FaultyBroker, Faults
+from tests.benchmarks.faulty_broker import Faults, FaultyBroker
 
 SHORT = Options(seconds=0.1, publishers=2, window=16, payload_bytes=32, stall_s=0.5, hard_s=10, coalesce_us=0, ephemeral=True)
 
