@@ -160,9 +160,8 @@ static ssize_t wrote(struct entry *e, int fd, const void *first, size_t first_n,
         return wrote(e, fd, FIRST, FIRST_N, N, AT, begin, done, refused); \
     } \
     if ((e = logged_socket(fd))) { \
-        int64_t begin = now_ns(); ssize_t done = CALL; \
-        log_send(fd, e, FIRST, FIRST_N, N, begin, done); \
-        return done; \
+        log_send(fd, e, FIRST, FIRST_N, N); \
+        return log_sent(e, N, CALL); \
     } \
     return CALL; }
 
@@ -196,24 +195,21 @@ EXPORT ssize_t sendfile64(int fd, int in, off64_t *from, size_t n) WRITE(NULL, 0
 EXPORT ssize_t send(int fd, const void *b, size_t n, int f) {
     struct entry *e = logged_socket(fd);
     if (!e) return REAL(send)(fd, b, n, f);
-    int64_t begin = now_ns(); ssize_t done = REAL(send)(fd, b, n, f);
-    log_send(fd, e, b, n, n, begin, done);
-    return done;
+    log_send(fd, e, b, n, n);
+    return log_sent(e, n, REAL(send)(fd, b, n, f));
 }
 EXPORT ssize_t sendto(int fd, const void *b, size_t n, int f, const struct sockaddr *to, socklen_t to_n) {
     struct entry *e = logged_socket(fd);
     if (!e) return REAL(sendto)(fd, b, n, f, to, to_n);
-    int64_t begin = now_ns(); ssize_t done = REAL(sendto)(fd, b, n, f, to, to_n);
-    log_send(fd, e, b, n, n, begin, done);
-    return done;
+    log_send(fd, e, b, n, n);
+    return log_sent(e, n, REAL(sendto)(fd, b, n, f, to, to_n));
 }
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int f) {
     struct entry *e = logged_socket(fd);
     if (!e) return REAL(sendmsg)(fd, m, f);
-    int64_t begin = now_ns(); ssize_t done = REAL(sendmsg)(fd, m, f);
     const struct iovec *v = m->msg_iov; int n = (int)m->msg_iovlen;
-    log_send(fd, e, head, gather(v, n), total(v, n), begin, done);
-    return done;
+    log_send(fd, e, head, gather(v, n), total(v, n));
+    return log_sent(e, total(v, n), REAL(sendmsg)(fd, m, f));
 }
 
 static int truncated(uint64_t file, int64_t length, int64_t begin, int result) {

@@ -33,7 +33,7 @@
 
 enum op {
     OP_NAME = 1, OP_OPEN, OP_WRITE, OP_FSYNC, OP_FDATASYNC, OP_SYNC_FILE_RANGE, OP_SYNCFS,
-    OP_RENAME, OP_UNLINK, OP_TRUNCATE, OP_CLOSE, OP_SEND, OP_ALLOCATE, OP_RESET, OP_LINK
+    OP_RENAME, OP_UNLINK, OP_TRUNCATE, OP_CLOSE, OP_SEND, OP_ALLOCATE, OP_RESET, OP_LINK, OP_UNSENT
 };
 enum flag { F_CREATED = 1, F_TRUNCATED = 2, F_APPEND = 4, F_SYNCED = 8, F_DIRECTORY = 16, F_INJECTED = 32, F_LAST = 64 };
 
@@ -90,7 +90,8 @@ int64_t now_ns(void);
 struct record blank(enum op op, uint64_t file, int64_t begin);
 void log_event(struct record *r, int64_t result, int error);
 void log_named(struct record *r, const char *name, int64_t result, int error);
-void log_send(int fd, struct entry *e, const void *first, size_t first_n, size_t n, int64_t begin, ssize_t result);
+void log_send(int fd, struct entry *e, const void *first, size_t first_n, size_t n);
+ssize_t log_sent(struct entry *e, size_t n, ssize_t result);
 
 int on(void);
 int mine(void);

@@ -7,9 +7,10 @@
  * readers (trace.py, forget.py); what to spoil is left to control.py.
  *
  * What always holds:
- * 1. a call is logged after it happened and before it returns to its caller, with
- *    its begin and its end on CLOCK_MONOTONIC, which all processes share: if A
- *    returned before B was called, then end(A) <= begin(B) in the log;
+ * 1. a call on a file is logged after it happened and before it returns to its
+ *    caller, with its begin and its end on CLOCK_MONOTONIC, which all processes
+ *    share: if A returned before B was called, then end(A) <= begin(B) in the log.
+ *    A send is logged before it happens, see log_send;
  * 2. a record is one write() on an O_APPEND descriptor, so records of many
  *    processes never mix, and what was logged survives kill -9 of the writer;
  * 3. an injected failure has no effect on the file: a failed sync syncs nothing,
@@ -215,16 +216,26 @@ static void socket_name(int fd, char *out, size_t size) {
     else snprintf(out, size, "socket");
 }
 
-void log_send(int fd, struct entry *e, const void *first, size_t first_n, size_t n, int64_t begin, ssize_t result) {
+/* A send is logged before it happens: its bytes can reach the peer, and the peer can have this process
+ * killed, before the call returns.  It is taken to send everything; what it did not send is logged after it. */
+void log_send(int fd, struct entry *e, const void *first, size_t first_n, size_t n) {
     int error = errno;
-    struct record r = blank(OP_SEND, e->file, begin);
+    struct record r = blank(OP_SEND, e->file, now_ns());
     r.length = (int64_t)n;
     if (first) memcpy(r.prefix, first, first_n < sizeof r.prefix ? first_n : sizeof r.prefix);
-    if (e->named) { log_event(&r, result, error); return; }
+    if (e->named) { log_event(&r, (int64_t)n, error); return; }
     char name[64];
     socket_name(fd, name, sizeof name);
     e->named = 1;
-    log_named(&r, name, result, error);
+    log_named(&r, name, (int64_t)n, error);
+}
+
+ssize_t log_sent(struct entry *e, size_t n, ssize_t result) {
+    if (result == (ssize_t)n) return result;
+    struct record r = blank(OP_UNSENT, e->file, now_ns());
+    r.length = (int64_t)n - (result > 0 ? result : 0);
+    log_event(&r, result, errno);
+    return result;
 }
 
 /* ------------------------------------------------------------- the faults */

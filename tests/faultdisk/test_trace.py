@@ -184,10 +184,23 @@ def test_sends_on_the_sockets_of_a_port_are_logged_with_their_first_bytes(disk: 
     assert {e.path for e in sends} == {f"tcp:{port}>{printed.strip()}"}
 
 
+def test_a_send_that_took_less_than_it_was_given_says_how_much(disk: FaultDisk) -> None:
+    """A socket whose buffer is full takes a part, then nothing; the bytes taken add up to what the peer can read."""
+    printed = run(
+        disk,
+        "a, b = socket.socketpair(); a.setblocking(False); first = a.send(b'x' * 10_000_000)\n"
+        "try: a.send(b'y' * 10_000_000)\n"
+        "except BlockingIOError as e: print(first, e.errno)\n",
+        sockets="1",
+    )
+    first, error = map(int, printed.split())
+    assert [(e.length, e.result) for e in disk.trace().of(Op.SEND)] == [(10_000_000, first), (10_000_000, -error)]
+
+
 def test_a_record_cut_short_at_the_end_is_left_out(disk: FaultDisk) -> None:
     """A writer killed within its last write leaves a log that still reads, without that event."""
     run(disk, "open('a', 'w').write('x'); open('b', 'w').write('x')")
     data = disk.log.read_bytes()
-    whole = list(events(data))
+    whole = events(data)
     assert len(whole) >= 4 and whole[0].op is Op.OPEN and Flag.CREATED in whole[0].flags
-    assert list(events(data[: -RECORD.size // 2])) == whole[:-1]
+    assert events(data[: -RECORD.size // 2]) == whole[:-1]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, IntFlag
 from pathlib import Path
 from typing import NewType
@@ -43,6 +43,7 @@ class Op(IntEnum):
     ALLOCATE = 13
     RESET = 14
     LINK = 15
+    UNSENT = 16
 
 
 class Flag(IntFlag):
@@ -116,7 +117,22 @@ def read(log: Path) -> Trace:
     return Trace(tuple(events(log.read_bytes())))
 
 
-def events(data: bytes) -> Iterator[Event]:
+def events(data: bytes) -> list[Event]:
+    """A send is logged before it happens, and again when it did not send everything; here it is one event with its result."""
+    found: list[Event] = []
+    sends: dict[FileId, int] = {}
+    for event in _as_logged(data):
+        if event.op is Op.SEND:
+            sends[event.file] = len(found)
+        if event.op is Op.UNSENT:
+            at = sends[event.file]
+            found[at] = replace(found[at], result=event.result)
+        else:
+            found.append(event)
+    return found
+
+
+def _as_logged(data: bytes) -> Iterator[Event]:
     names: dict[FileId, str] = {}
     at = 0
     while at + RECORD.size <= len(data):
