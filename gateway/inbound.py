@@ -63,10 +63,14 @@ class Inbound:
         self.publish_run(connection, PublishRun([packet.flags], [packet.packet_id], [topic], [packet.body]))
 
     def publish_run(self, connection: Connection, run: PublishRun) -> None:
+        state = self._state
         flags, topics = run.flags, run.topics
         count = len(flags)
-        self._state.counters.publishes_received += count
+        state.counters.publishes_received += count
         ways = bytes(flags).translate(_WAYS)
+        if not state.options.retain_available and any(flag & 1 for flag in flags):
+            self._closing.violation(connection, "RETAIN, which is not available", ReasonCode.RETAIN_NOT_SUPPORTED)  # [MQTT-3.2.2-14]
+            return
         if _DOLLAR not in [topic[0] for topic in topics]:
             if ways.count(_QOS1) == count:
                 connection.qos1_unanswered += count
@@ -118,6 +122,9 @@ class Inbound:
         state = self._state
         options = state.options
         connection.sent += answered_later
+        if len(connection.qos2_in) > options.awaiting_rel_max:
+            self._closing.violation(connection, "too many messages without PUBREL", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+            return
         if connection.version == MQTT_5:
             if connection.qos1_unanswered + len(connection.qos2_in) > options.receive_maximum_in:
                 self._closing.violation(connection, "more unanswered messages than announced", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)

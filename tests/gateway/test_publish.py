@@ -7,7 +7,7 @@ import pytest
 from gateway.events import CloseSocket, PauseReading, Replied, SocketLost, ToShard, Write
 from gateway.options import Options
 from mqtt.encode import encode
-from mqtt.packets import Ack, AckKind, AckRun, Connect, Disconnect, Properties, Publish, Subscribe, Subscription
+from mqtt.packets import Ack, AckKind, AckRun, Connack, Connect, Disconnect, Properties, Publish, Subscribe, Subscription, Will
 from mqtt.reason import ReasonCode
 from shards.frames import LOST, REFUSED_QUOTA, STORED, Published, Release, Released
 from shards.frames import Disconnect as DisconnectEntry
@@ -247,6 +247,37 @@ def test_receive_maximum_is_enforced_for_mqtt_5() -> None:
     client.take()
     client.send(message(b"a", b"1", 1, 7))
     assert client.take() == [Disconnect(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_messages_without_pubrel_are_bounded(version: int) -> None:
+    """Answered or not, an id is held until its PUBREL; 3.1.1 can only be closed."""
+    shell = Shell(Options(awaiting_rel_max=2))
+    client = shell.online("p", version)
+    client.send(message(b"a", b"1", 2, 1), message(b"a", b"1", 2, 2))
+    shell.answer()
+    client.send(AckRun(AckKind.PUBREL, [1]), message(b"a", b"1", 2, 3))
+    shell.answer()
+    assert client.closed is None
+    client.take()
+    client.send(message(b"a", b"1", 2, 4))
+    assert client.closed and client.take() == ([Disconnect(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)] if version == 5 else [])
+
+
+def test_retain_that_is_not_available() -> None:
+    """CONNACK says so; a PUBLISH with RETAIN is 0x9A, a will with RETAIN is refused at CONNECT."""
+    shell = Shell(Options(retain_available=False))
+    client = shell.client(5)
+    client.send(Connect(5, "p"))
+    shell.answer()
+    (connack,) = client.take()
+    assert isinstance(connack, Connack) and connack.properties.retain_available == 0
+    client.send(message(b"a", b"1", retain=True))
+    assert client.take() == [Disconnect(ReasonCode.RETAIN_NOT_SUPPORTED)]
+    assert [type(entry) for request in shell.requests for entry in request.entries] == [DisconnectEntry]
+    client = shell.client(5)
+    client.send(Connect(5, "p", will=Will(b"w", b"", retain=True)))
+    assert client.take() == [Connack(False, ReasonCode.RETAIN_NOT_SUPPORTED)]
 
 
 def test_a_3_1_1_client_over_the_bound_is_not_read() -> None:

@@ -52,6 +52,14 @@ def test_a_wildcard_in_the_wrong_place() -> None:
     assert old.closed and old.take() == []
 
 
+def test_a_filter_may_have_so_many_levels() -> None:
+    """One more is 0x8F."""
+    shell = Shell(Options(topic_levels_max=3))
+    client = shell.online("s", 5)
+    client.send(Subscribe(1, (Subscription(b"a/b/c"), Subscription(b"a/b/c/#"))))
+    assert client.take() == [Suback(1, (ReasonCode.SUCCESS, ReasonCode.TOPIC_FILTER_INVALID))]
+
+
 def test_unsubscribe_of_an_ephemeral_session() -> None:
     """0x11 for what was not subscribed; nothing comes afterwards."""
     shell = Shell()
