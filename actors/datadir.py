@@ -28,6 +28,7 @@ from actors.processes import end, identify
 from actors.run import Run, boot_id, read_run, record_run
 
 FORMAT_VERSION = 1
+LOCK_WITHIN_S = 1.0
 RUN_PREFIX = "holdfast-"
 SOCKET_ROOM = 80
 """A unix socket path has 107 bytes; Ray's own sockets lie up to 75 below its directory. Longer temporary directories are not used."""
@@ -107,7 +108,7 @@ class DataDirectory:
         os.close(self._lock)
 
 
-def open_data_directory(path: Path, *, n_shards: int | None, n_shards_new: int) -> DataDirectory:
+def open_data_directory(path: Path, *, n_shards: int | None, n_shards_new: int, lock_within: float = LOCK_WITHIN_S) -> DataDirectory:
     """Take a data directory, making it if it is new, and end what is left of an earlier run.
 
     `n_shards` is the number asked for, None for `auto`: then it is `n_shards_new` at the first start and what it is ever after.
@@ -115,7 +116,7 @@ def open_data_directory(path: Path, *, n_shards: int | None, n_shards_new: int) 
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         (path / "logs").mkdir(mode=0o700, exist_ok=True)
-        lock = _lock(path)
+        lock = _lock(path, lock_within)
     except NotADirectoryError as error:
         raise DirectoryError(f"the data directory {path} cannot be made: {error.filename} is no directory") from error
     except FileExistsError as error:
@@ -136,9 +137,9 @@ def open_data_directory(path: Path, *, n_shards: int | None, n_shards_new: int) 
     return DataDirectory(path, lock, site, secret, new=new)
 
 
-def _lock(path: Path) -> int:
+def _lock(path: Path, within: float) -> int:
     descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    deadline = time.monotonic() + 1.0
+    deadline = time.monotonic() + within
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

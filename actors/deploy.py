@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from actors import ROOT
 from actors.controller import ControllerServer
 from actors.host import Host
+from actors.logs import open_log
 from actors.ports import RayMember
 from actors.processes import DATA_MARK, RUN_MARK
 from actors.topology import Role, Topology, member_name
@@ -25,8 +26,10 @@ MAX_CALLS = 64
 PRODUCT = "actors.deploy:PRODUCT_TABLE"
 
 
-def restarted() -> bool:
-    """In a constructor: True when Ray runs it again because the process before it died."""
+def prepare(topology: Topology, role: Role, index: int) -> bool:
+    """What comes first in a new process: its log. True when Ray runs the constructor again because the process before this one died."""
+    name = member_name(role, index)
+    open_log(topology.log_dir / f"{name}.log", topology.log_level, as_json=topology.log_json, who=name)
     return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 
@@ -34,27 +37,27 @@ class ShardHost(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.shard import ShardServer
 
-        super().__init__(topology, "shard", index, ShardServer(topology, index), restarted=restarted())
+        super().__init__(topology, "shard", index, ShardServer(topology, index), restarted=prepare(topology, "shard", index))
 
 
 class SessionHost(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.session import SessionServer
 
-        super().__init__(topology, "session", index, SessionServer(topology, index), restarted=restarted())
+        super().__init__(topology, "session", index, SessionServer(topology, index), restarted=prepare(topology, "session", index))
 
 
 class GatewayHost(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.gateway import GatewayServer
 
-        super().__init__(topology, "gateway", index, GatewayServer(topology, index), restarted=restarted())
+        super().__init__(topology, "gateway", index, GatewayServer(topology, index), restarted=prepare(topology, "gateway", index))
 
 
 class ControllerHost(Host):
     def __init__(self, topology: Topology, index: int, table: str) -> None:
         server = ControllerServer(topology, index, RayDeployment(topology, table))
-        super().__init__(topology, "controller", index, server, restarted=restarted())
+        super().__init__(topology, "controller", index, server, restarted=prepare(topology, "controller", index))
 
 
 ShardActor = ray.remote(ShardHost)

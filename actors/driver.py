@@ -46,7 +46,7 @@ def main() -> int:
         _run(topology, table)
     except Exception as error:  # Whatever Ray could not do: the operator gets one sentence, the log the rest.
         structlog.get_logger().error("driver.failed", exc_info=True)
-        write_whole(run_dir / "driver.error", f"Ray did not start: {' '.join(str(error).split())[:300] or type(error).__name__}")
+        write_whole(run_dir / "driver.error", f"{' '.join(str(error).split())[:300] or type(error).__name__}")
         return 1
     return 0
 

@@ -41,6 +41,10 @@ def _ray_settings(topology: Topology) -> dict[str, str]:
         "RAY_enable_timeline": "0",
         "RAY_task_events_report_interval_ms": "0",
         "RAY_event_stats": "0",
+        # Our actors are what this machine is for: neither lower in priority than others, nor first to go when memory is short.
+        "RAY_worker_niceness": "0",
+        "RAY_worker_oom_score_adjustment": "0",
+        "RAY_memory_monitor_refresh_ms": "0",
         # Bounded: logs, and what the head remembers of actors that died.
         "RAY_ROTATION_MAX_BYTES": "4194304",
         "RAY_ROTATION_BACKUP_COUNT": "1",

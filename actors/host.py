@@ -1,4 +1,4 @@
-"""What stands between Ray and a server: it opens the log, starts the server, and keeps at it until it has started.
+"""What stands between Ray and a server: it starts the server, and keeps at it until it has started.
 
 A server is a plain class; a host has one inside and is what actors.deploy turns into an actor. Ray restarts a killed actor by its
 constructor alone, so a host that finds itself restarted begins by itself: coming back takes no call from anybody, and works
@@ -15,7 +15,6 @@ from typing import Protocol
 
 import structlog
 
-from actors.logs import open_log
 from actors.topology import Announcement, Health, Role, Topology, member_name, write_whole
 
 FIRST_PAUSE_S = 0.25
@@ -41,7 +40,9 @@ class Server(Protocol):
 class Host:
     """Runs one server in this process."""
 
-    def __init__(self, topology: Topology, role: Role, index: int, server: Server, *, restarted: bool) -> None:
+    def __init__(
+        self, topology: Topology, role: Role, index: int, server: Server, *, restarted: bool, first_pause: float = FIRST_PAUSE_S
+    ) -> None:
         if not topology.current():
             # Raised in a constructor this is final: Ray gives the actor up instead of starting it again.
             raise RunEnded(f"{member_name(role, index)} belongs to a run that has ended")
@@ -52,7 +53,7 @@ class Host:
         self._starting: asyncio.Task[None] | None = None
         self._started = False
         self._stopped = False
-        open_log(topology.log_dir / f"{self._name}.log", topology.log_level, as_json=topology.log_json, who=self._name)
+        self._first_pause = first_pause
         self._log = structlog.get_logger()
         if restarted:
             # The constructor of an async actor runs on the actor's loop.
@@ -70,8 +71,9 @@ class Host:
         self._stopped = True
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
-        await self._server.stop()
-        self._log.info("server.stopped")
+        if self._started:
+            await self._server.stop()
+            self._log.info("server.stopped")
 
     async def health(self) -> Health:
         if not self._started:
@@ -79,7 +81,7 @@ class Host:
         return await self._server.health()
 
     async def _keep_starting(self) -> None:
-        pause = FIRST_PAUSE_S
+        pause = self._first_pause
         while not self._stopped:
             if not self._topology.current():
                 # Our run ended between our constructor and now. Started again, we shall not get past the constructor.

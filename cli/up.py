@@ -50,8 +50,8 @@ def up(
         raise typer.Exit(1) from None
     spec = launch_spec(loaded, cores=usable_cores(), start_within=START_WITHIN_S if detach else None)
     if detach:
-        raise typer.Exit(_detached(spec))
-    _become_launcher(spec)
+        raise typer.Exit(launch_detached(spec))
+    become_launcher(spec)
 
 
 def usable_cores() -> int:
@@ -99,14 +99,16 @@ def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
 
 
-def _become_launcher(spec: LaunchSpec) -> NoReturn:
+def become_launcher(spec: LaunchSpec) -> NoReturn:
+    """Replace this process, so that the terminal's Ctrl-C reaches the launcher and nothing else."""
     command, spec_fd = _command(spec, 1)
     os.set_inheritable(spec_fd, True)
     sys.stdout.flush()
     os.execve(command[0], command, _environment())
 
 
-def _detached(spec: LaunchSpec) -> int:
+def launch_detached(spec: LaunchSpec) -> int:
+    """Start a launcher and wait for its report; the exit code of `up --detach`."""
     reader, writer = os.pipe()
     command, spec_fd = _command(spec, writer)
     launcher = subprocess.Popen(

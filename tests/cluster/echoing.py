@@ -14,7 +14,7 @@ from typing import cast
 
 import ray
 
-from actors.deploy import Table, restarted
+from actors.deploy import Table, prepare
 from actors.heartbeat import Heartbeat
 from actors.host import Host
 from actors.topology import Announcement, Health, ListenerInfo, Role, Topology, announce, member_name
@@ -73,17 +73,17 @@ class _Answering(asyncio.Protocol):
 
 class EchoShard(Host):
     def __init__(self, topology: Topology, index: int) -> None:
-        super().__init__(topology, "shard", index, EchoServer(topology, "shard", index), restarted=restarted())
+        super().__init__(topology, "shard", index, EchoServer(topology, "shard", index), restarted=prepare(topology, "shard", index))
 
 
 class EchoSession(Host):
     def __init__(self, topology: Topology, index: int) -> None:
-        super().__init__(topology, "session", index, EchoServer(topology, "session", index), restarted=restarted())
+        super().__init__(topology, "session", index, EchoServer(topology, "session", index), restarted=prepare(topology, "session", index))
 
 
 class EchoGateway(Host):
     def __init__(self, topology: Topology, index: int) -> None:
-        super().__init__(topology, "gateway", index, EchoServer(topology, "gateway", index), restarted=restarted())
+        super().__init__(topology, "gateway", index, EchoServer(topology, "gateway", index), restarted=prepare(topology, "gateway", index))
 
 
 TABLE = Table(shard=ray.remote(EchoShard), session=ray.remote(EchoSession), gateway=ray.remote(EchoGateway))
