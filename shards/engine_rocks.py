@@ -358,9 +358,9 @@ def _disarm(path: str) -> tuple[str, ...]:
             with open(file, "rb") as log, mmap.mmap(log.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 at = _recycled_record(data)
             if at is not None:
-                with open(file, "r+b") as log:
-                    log.seek(at + _LOG_KIND_AT)
-                    log.write(_UNKNOWN_KIND)
+                with open(file, "r+b") as damaged:
+                    damaged.seek(at + _LOG_KIND_AT)
+                    damaged.write(_UNKNOWN_KIND)
                 found.append(f"{file}: no record of ours at byte {at}; recovery ends there")
     return tuple(found)
 
