@@ -181,7 +181,7 @@ def agree(
     if not (meter / METER).is_file():
         print(f"HOLDFAST_LOAD names {meter}, where there is no {METER}", file=sys.stderr)
         raise typer.Exit(2)
-    with tempfile.TemporaryDirectory(prefix="hf-agree-") as directory:
+    with tempfile.TemporaryDirectory(prefix="agree-") as directory:
         try:
             found = _all(meter, broker, repeats, comparisons(seconds, messages), only or [], Path(directory), tolerance)
         except (RunFailed, subprocess.TimeoutExpired) as failure:

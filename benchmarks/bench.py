@@ -140,7 +140,7 @@ def main(words: Sequence[str] | None = None) -> int:
     # Ended from outside, we still end our brokers: the default of this signal would leave them running.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        with tempfile.TemporaryDirectory(prefix="hf-bench-", dir=asked.dir) as directory:
+        with tempfile.TemporaryDirectory(prefix="bench-", dir=asked.dir) as directory:
             return _measure(_brokers(asked.brokers.split(","), Path(directory), asked.set), turns, version, results)
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -72,12 +72,12 @@ def run(scenario: str, target: Target, options: Options) -> list[Record]:
     # Hexadecimal milliseconds: short, and no two runs of a machine meet.
     setting = Setting(target.endpoint, target.groups, target.data_dir, f"b{time.time_ns() // 1_000_000 & 0xFFFF_FFFF:x}")
     load_average = round(os.getloadavg()[0], 2)
-    before = meter.fdatasync_p50_ms(target.probe_dir)
     try:
+        before = meter.fdatasync_p50_ms(target.probe_dir)
         results = SCENARIOS[scenario](setting, options)
+        probe = Probe(round(before, 3), round(meter.fdatasync_p50_ms(target.probe_dir), 3))
     except (OSError, Refused) as error:
         raise RunFailed(f"{scenario} on {target.name}: {error}") from error
-    probe = Probe(round(before, 3), round(meter.fdatasync_p50_ms(target.probe_dir), 3))
     date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     mqtt = {4: "3.1.1", 5: "5"}[target.endpoint.version]
     commit, machine = meter.commit(), meter.machine()
