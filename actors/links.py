@@ -215,14 +215,15 @@ class LinkClient:
         wait, longest = RECONNECT_SECONDS
         while True:
             self._lost.clear()
-            link = Link(self._owner, self._secret, self._role, self._name, True, lambda _: self._lost.set())
+            # Known before it is connected: its owner may hear link_up, and send, before connecting returns here.
+            self.link = link = Link(self._owner, self._secret, self._role, self._name, True, lambda _: self._lost.set())
             try:
                 await asyncio.get_running_loop().create_unix_connection(lambda link=link: link, self._path)  # type: ignore[misc]
             except OSError:
+                self.link = None
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, longest)
                 continue
-            self.link = link
             await self._lost.wait()
             if link.peer_name:
                 wait = RECONNECT_SECONDS[0]
