@@ -54,6 +54,8 @@ class Client:
     session_id: int
     will: Will | None
     incoming: dict[int, None] | None = None
+    committed_conn: int = 0
+    """The newest connection for which the session's owner has committed."""
 
 
 class FiredWill(NamedTuple):
@@ -102,6 +104,16 @@ class Homes:
             return live.conn
         value = draft.get(client_key(CONNECTION, client))
         return ConnectionRow(*unpack_row(value)).conn if value else 0
+
+    def may_commit(self, client: bytes, conn: int) -> bool:
+        """Whether the owner's commit for this connection does not come after one for a newer connection."""
+        live = self.live.get(client)
+        if live is None:
+            return True
+        if conn < live.committed_conn or conn > live.conn:
+            return False
+        live.committed_conn = conn
+        return True
 
     def session(self, draft: Draft, client: bytes) -> SessionRow | None:
         value = draft.get(client_key(SESSION, client))

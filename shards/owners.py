@@ -1,7 +1,9 @@
 """Who may write the rows of sessions: the owner token, and commits under it.
 
 The shard issues tokens that only grow, each committed before it is used.  A commit with an older token, for a session that
-is gone, or caused by a connection that is not the newest, is refused inside the record that would have held it (PROTOCOLS 6).
+is gone, or caused by a connection older than one the owner has already committed for, is refused inside the record that would
+have held it.  What the owner counted for a connection before it heard of the next one is still good: a client that
+disconnects and comes back at once must not lose the acknowledgements it sent in between.
 
 Holds: rows of a session are written only by the holder of the newest token.
 """
@@ -56,7 +58,7 @@ class Owners:
         session = self._homes.session(draft, entry.client)
         if session is None or session.session_id != entry.session_id:
             return CommitDone(NO_SESSION)
-        if entry.conn and self._homes.newest_conn(draft, entry.client) != entry.conn:
+        if entry.conn and not self._homes.may_commit(entry.client, entry.conn):
             return CommitDone(OLD_CONN)
         for family, suffix, value in entry.puts:
             assert family in COMMITTED_BY_OWNER, f"commit of family {family!r} by {self.holder}"

@@ -92,10 +92,14 @@ def test_commits_are_fenced_by_token_session_and_connection() -> None:
     sid, conn = connected.session_id, connected.conn
     assert h.ask(S, Commit(owned.token, b"c", sid, conn, [row], [])) == [CommitDone(TAKEN)]
     assert h.ask(S, Commit(owned.token, b"c", sid + 256, conn, [], [(SUBSCRIPTION, u64(1))])) == [CommitDone(NO_SESSION)]
-    assert h.ask(S, Commit(owned.token, b"c", sid, conn + 256, [], [(SUBSCRIPTION, u64(1))])) == [CommitDone(OLD_CONN)]
+    newer = connect(h, b"c", expiry_s=60).conn
+    assert h.ask(S, Commit(owned.token, b"c", sid, conn, [row], [])) == [CommitDone(TAKEN)]
+    assert h.ask(S, Commit(owned.token, b"c", sid, newer, [row], [])) == [CommitDone(TAKEN)]
+    assert h.ask(S, Commit(owned.token, b"c", sid, conn, [], [(SUBSCRIPTION, u64(1))])) == [CommitDone(OLD_CONN)]
+    assert h.ask(S, Commit(owned.token, b"c", sid, newer + 256, [], [(SUBSCRIPTION, u64(1))])) == [CommitDone(OLD_CONN)]
     h.link(4, "session", "s0:b")
-    (newer,) = h.ask(4, Own())
-    assert isinstance(newer, Owned) and newer.token > owned.token
+    (next_owner,) = h.ask(4, Own())
+    assert isinstance(next_owner, Owned) and next_owner.token > owned.token
     assert h.ask(S, Commit(owned.token, b"c", sid, conn, [], [(SUBSCRIPTION, u64(1))])) == [CommitDone(OLD_TOKEN)]
     h.receive(4, Query(1, Load(b"c")))
     h.tick()
