@@ -148,8 +148,7 @@ class Closing:
         state.by_socket.pop(connection.socket, None)
         if connection.conn:
             state.by_conn.pop(connection.conn, None)
-            if state.by_client.get(connection.client) is connection:
-                del state.by_client[connection.client]
+            state.by_client.pop(connection.client, None)
             if how is not None:
                 self.tell_home(connection, how if was is Phase.ONLINE else NORMAL, expiry_s)
         if connection.attached:

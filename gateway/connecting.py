@@ -149,7 +149,7 @@ class Connecting:
     def session_linked(self, session: int) -> None:
         self._state.sessions_linked[session] = None
         for connection in self._state.by_conn.values():
-            if connection.phase is Phase.ATTACHING and connection.session == session and not connection.attached:
+            if connection.phase is Phase.ATTACHING and connection.session == session:
                 self._attach(connection)
 
     def session_lost(self, session: int) -> None:

@@ -15,8 +15,10 @@ from gateway.events import (
     SessionLost,
     ShardLinked,
     SocketLost,
+    TickEnded,
     ToSession,
     ToShard,
+    Wake,
     Write,
 )
 from gateway.options import Options
@@ -253,6 +255,14 @@ def test_disconnect_may_ask_for_the_will_and_for_another_expiry() -> None:
     effects = client.send(Disconnect(ReasonCode.DISCONNECT_WITH_WILL_MESSAGE, Properties(session_expiry_interval=7)))
     assert ToShard(0, 2, [DisconnectEntry(b"c1", client.conn, WITH_WILL, 7)]) in effects
     assert ToSession(0, Detach(client.conn)) in effects
+    capped = Shell(Options(session_expiry_max_s=50))
+    client = capped.online("c1", 5, expiry_s=40)
+    client.send(Disconnect(properties=Properties(session_expiry_interval=70)))
+    capped.answer()
+    assert capped.homes.ended == [(b"c1", client.conn, NORMAL, 50)]
+    still = shell.online("c3", 5)
+    still.send(Disconnect(properties=Properties(session_expiry_interval=0)))
+    assert still.closed == "client disconnected"
     ephemeral = shell.online("c2", 5)
     ephemeral.send(Disconnect(properties=Properties(session_expiry_interval=7)))
     assert ephemeral.take() == [Disconnect(ReasonCode.PROTOCOL_ERROR)]
@@ -303,6 +313,43 @@ def test_no_connect_and_no_keep_alive() -> None:
     assert client.take() == [Disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT)] and client.closed
     shell.answer()
     assert shell.homes.ended[-1] == (b"c1", 256, LOST, None)
+
+
+def test_a_long_keep_alive_is_shortened() -> None:
+    """MQTT 5 is told and held to it; 3.1.1 cannot be told and keeps its own."""
+    shell = Shell(Options(keep_alive_max_s=10))
+    for keep_alive, told in ((0, 10), (60, 10), (5, None)):
+        client = shell.client(5)
+        client.send(Connect(5, f"c{keep_alive}", keep_alive=keep_alive))
+        shell.answer()
+        (connack,) = client.take()
+        assert isinstance(connack, Connack) and connack.properties.server_keep_alive == told
+    old = shell.client(4)
+    old.send(Connect(4, "old", keep_alive=60))
+    shell.answer()
+    shell.pass_time(16_000)
+    assert [client.closed is None for client in shell.clients.values()] == [False, False, False, True]
+
+
+def test_more_connections_than_allowed_are_turned_away() -> None:
+    """At once, before a byte is read; a place that is free again may be taken."""
+    shell = Shell(Options(connections_max=1))
+    first, second = shell.client(), shell.client()
+    assert first.closed is None and second.closed == "too many connections"
+    shell.turn(SocketLost(first.socket, "reset"))
+    assert shell.client().closed is None
+
+
+def test_the_clock_is_never_older_than_a_second_while_there_are_connections() -> None:
+    """The shell is asked to wake the core, once per second and not once per turn; without connections not at all."""
+    core = Shell().core
+    assert core.handle(TickEnded(7_000_100, 0)) == []
+    core.handle(Opened(1, "tcp", "peer"))
+    assert core.handle(TickEnded(7_000_200, 0)) == [Wake(800)]
+    assert core.handle(TickEnded(7_000_300, 0)) == []
+    assert core.handle(TickEnded(7_001_000, 0)) == [Wake(1_000)]
+    core.handle(SocketLost(1, "reset"))
+    assert core.handle(TickEnded(7_010_000, 0)) == []
 
 
 def test_a_lost_session_actor_closes_its_connections() -> None:

@@ -65,6 +65,10 @@ def test_the_expiry_interval_is_counted_down() -> None:
     assert [(packet.packet_id, packet.dup, packet.properties.message_expiry_interval) for packet in got] == [(1, False, 7), (4, True, 1)]
     assert effects[1:] == [ToSession(0, Acked(client.conn, PUBACK, [2], False)), ToSession(0, Acked(client.conn, PUBREC, [3], True))]
     assert shell.core.counters.durable_expired == 3
+    rows = [(b"a", body, shell.wall_ms + 5_000, HAS_EXPIRY | HAS_PROPERTIES)]
+    shell.turn(FromSession(0, Deliver(rows, [(client.conn, [0], [9], b"\x32", [0])])))
+    (ahead,) = client.take()
+    assert isinstance(ahead, Publish) and ahead.properties.message_expiry_interval == 10, "a clock ahead of ours adds nothing"
 
 
 def test_a_message_larger_than_the_client_takes_is_done_without_being_sent() -> None:

@@ -48,6 +48,8 @@ def test_suback_waits_for_other_gateways_so_long() -> None:
     assert client.take() == []
     shell.pass_time(500)
     assert client.take() == [Suback(1, (ReasonCode.SUCCESS,))] and shell.core.counters.subacks_unconfirmed == 1
+    client.send(Subscribe(3, (Subscription(b"a/#/b"),)))
+    assert client.take() == [Suback(3, (ReasonCode.TOPIC_FILTER_INVALID,))], "a refusal waits for nobody"
     client.send(Subscribe(2, (Subscription(b"b"),)))
     assert client.take() == []
     shell.turn(PeerLost(1))
@@ -62,6 +64,9 @@ def test_a_gateway_is_ready_when_it_holds_all_tables() -> None:
     assert not shell.core.ready()
     assert shell.turn(FromPeer(1, Interest(1, True, [], [], [], []))) == [ToPeer(1, InterestSeen(1))]
     assert shell.core.ready()
+    shell.turn(FromPeer(1, Interest(2, False, [b"a"], [b"b"], [], [])))
+    shell.turn(FromPeer(1, Interest(3, True, [b"c"], [], [], [])))
+    assert len(shell.core._table) == 1, "a whole table takes the place of what was said before"
 
 
 def test_messages_are_forwarded_to_gateways_that_want_them() -> None:

@@ -12,7 +12,7 @@ from mqtt.reason import ReasonCode
 from shards.frames import LOST, REFUSED_QUOTA, STORED, Published, Release, Released
 from shards.frames import Disconnect as DisconnectEntry
 from shards.frames import Publish as PublishEntry
-from tests.gateway.scripted import Shell, message
+from tests.gateway.scripted import Shell, message, subscribe
 
 
 def puback(*packet_ids: int) -> list[AckRun]:
@@ -188,6 +188,19 @@ def test_a_message_over_quota_is_not_acknowledged_as_stored(version: int) -> Non
         assert client.take() == puback(1) and client.closed == "the store is over its quota"
         shell.answer()
         assert shell.homes.ended == [(b"p", client.conn, LOST, None)]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_quota_refuses_message_by_message(version: int) -> None:
+    """Also when all of them are QoS 1, whose answers otherwise go out in bulk; what was refused is handed to nobody."""
+    shell = Shell()
+    subscriber, client = shell.online("s", 4), shell.online("p", version)
+    subscribe(subscriber, b"a")
+    client.send(message(b"a", b"1", 1, 1), message(b"a", b"2", 1, 2))
+    request = shell.requests.popleft()
+    shell.turn(Replied(0, request.id, [Published(False, bytes((STORED, REFUSED_QUOTA)))]))
+    refusal = [Ack(AckKind.PUBACK, 2, ReasonCode.QUOTA_EXCEEDED)] if version == 5 else []
+    assert client.take() == [*puback(1), *refusal] and subscriber.take() == [message(b"a", b"1")]
 
 
 @pytest.mark.parametrize("topic", [b"$SYS/x", b"$share/g/x"])

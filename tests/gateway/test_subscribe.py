@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.ephemeral import AWAIT_PUBACK, EphemeralSession
 from gateway.events import (
     Congested,
     FromSession,
@@ -15,8 +16,8 @@ from gateway.events import (
     ToSession,
     Write,
 )
-from gateway.options import Options
-from mqtt.packets import AckKind, AckRun, Disconnect, Properties, Publish, Suback, Subscribe, Subscription, Unsuback, Unsubscribe
+from gateway.options import Counters, Options
+from mqtt.packets import Ack, AckKind, AckRun, Disconnect, Properties, Publish, Suback, Subscribe, Subscription, Unsuback, Unsubscribe
 from mqtt.reason import ReasonCode
 from sessions.frames import Subacked, Unsubacked
 from sessions.frames import Subscribe as SubscribeFrame
@@ -127,6 +128,11 @@ def test_a_client_that_does_not_read_gets_no_qos_0() -> None:
     assert shell.queries == []
     shell.turn(Congested(client.socket, False), Congested(careful.socket, False))
     assert len(shell.queries) == 1
+    careful.take()
+    shell.turn(Congested(careful.socket, True), RetainedTold(0, shell.queries[0].id, [stored(b"r", b"1", 1)], b""))
+    assert careful.take() == []
+    shell.turn(Congested(careful.socket, False))
+    assert careful.take() == [message(b"r", b"1", 1, 2, retain=True)]
     publisher.send(message(b"a", b"2"))
     assert client.take() == [message(b"a", b"2")]
 
@@ -165,6 +171,33 @@ def test_acknowledgements_of_the_wrong_kind() -> None:
     assert getattr(pubrel, "reason", None) == ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
     client.send(AckRun(AckKind.PUBREC, [1]))
     assert client.take() == [Disconnect(ReasonCode.PROTOCOL_ERROR)]
+
+
+def test_a_delivery_that_the_client_refuses_is_over() -> None:
+    """PUBREC with an error frees the window without PUBREL; for another kind of answer it is a violation."""
+    shell = Shell()
+    client, publisher = shell.online("s", 5, receive_maximum=1), shell.online("p", 4)
+    subscribe(client, b"a", 2)
+    publisher.send(message(b"a", b"1", 2, 1), message(b"a", b"2", 1, 2))
+    shell.answer()
+    assert client.take() == [message(b"a", b"1", 2, 1)]
+    client.send(Ack(AckKind.PUBREC, 1, ReasonCode.QUOTA_EXCEEDED))
+    assert client.take() == [message(b"a", b"2", 1, 2)]
+    client.send(Ack(AckKind.PUBREC, 2, ReasonCode.QUOTA_EXCEEDED))
+    assert client.take() == [Disconnect(ReasonCode.PROTOCOL_ERROR)]
+
+
+def test_packet_ids_go_round_and_pass_over_those_in_flight() -> None:
+    """1 to 65535, never 0, never one that still waits for its answer."""
+    session = EphemeralSession(5, 3, 10, 1_000, Counters())
+    out: list[bytes] = []
+    session.offer(out, 2, b"", b"", 0)
+    session.offer(out, 2, b"", b"", 0)
+    for _ in range(65_533):
+        session.offer(out, 1, b"", b"", 0)
+        session.acknowledge([packet_id for packet_id in session.inflight if packet_id > 2], AWAIT_PUBACK)
+    session.offer(out, 1, b"", b"", 0)
+    assert [int.from_bytes(packet_id, "big") for packet_id in out[1::3]] == [*range(1, 65_536), 3]
 
 
 def test_a_full_queue_drops_its_oldest() -> None:
@@ -251,6 +284,16 @@ def test_a_shared_subscription_of_a_session_is_never_live() -> None:
     shell = Shell()
     shell.online("d", 5, expiry_s=100, subscriptions=[(b"$share/g/a", 0, 0, 0), (b"a", 1, 0, 0)])
     assert len(shell.core._table) == 1
+
+
+def test_an_unsubscribe_that_failed_changes_nothing() -> None:
+    """The session has the subscription still."""
+    shell = Shell()
+    client, publisher = shell.online("d", 5, expiry_s=100, subscriptions=[(b"a", 0, 0, 0)]), shell.online("p", 4)
+    client.send(Unsubscribe(3, (b"a",)))
+    shell.turn(FromSession(0, Unsubacked(client.conn, 3, [0x83])))
+    publisher.send(message(b"a", b"1"))
+    assert client.take() == [Unsuback(3, (ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,)), message(b"a", b"1")]
 
 
 def test_a_packet_id_of_an_unanswered_subscribe_is_not_used_again() -> None:
@@ -340,6 +383,23 @@ def test_a_newer_live_value_is_not_followed_by_the_older_retained_one() -> None:
     assert len(client.take()) == 2
     shell.turn(RetainedTold(0, 1, [stored(b"a", b"old"), stored(b"b", b"kept")], b""))
     assert client.take() == [message(b"b", b"kept", retain=True)]
+
+
+def test_no_retained_message_follows_an_unsubscribe() -> None:
+    """Nor does one of the earlier subscription follow a new one that takes over its retained messages."""
+    shell = Shell()
+    client = shell.online("s", 5)
+    client.send(Subscribe(1, (Subscription(b"a", 0),)))
+    client.send(Unsubscribe(2, (b"a",)))
+    client.take()
+    shell.turn(RetainedTold(0, 1, [stored(b"a", b"1")], b""))
+    assert client.take() == []
+    for packet_id in (3, 4):
+        client.send(Subscribe(packet_id, (Subscription(b"a", 0, retain_handling=1),)))
+    client.take()
+    for query in shell.queries[1:]:
+        shell.turn(RetainedTold(0, query.id, [stored(b"a", b"1")], b""))
+    assert client.take() == [message(b"a", b"1", retain=True)]
 
 
 def test_retained_queries_are_asked_again() -> None:
