@@ -18,6 +18,7 @@ from actors.topology import Announcement, Health, Role, Topology, announce, memb
 
 ROUND_S = 2.0
 ANSWER_S = 5.0
+PAUSE_S = 0.1
 BEGIN_ORDERLY_S = 20.0
 """How long the next kind waits for the one it builds on. Not a condition: links redial, and a broken shard must not keep others down."""
 STOP_S: dict[Role, float] = {"gateway": 4.0, "session": 4.0, "shard": 10.0}
@@ -32,10 +33,11 @@ class Deployment(Protocol):
 class ControllerServer:
     """Holds one reference per actor; its loop asks each for its health every two seconds."""
 
-    def __init__(self, topology: Topology, index: int, deployment: Deployment) -> None:
+    def __init__(self, topology: Topology, index: int, deployment: Deployment, *, pause: float = PAUSE_S) -> None:
         self._topology = topology
         self._name = member_name("controller", index)
         self._deployment = deployment
+        self._pause = pause
         self._members: dict[tuple[Role, int], Member] = {}
         self._watching: asyncio.Task[None] | None = None
         self._announcement: Announcement | None = None
@@ -77,7 +79,7 @@ class ControllerServer:
                 self._members[role, index] = self._deployment.create(role, index)
             except Unavailable as error:
                 self._log.warning("member.unavailable", member=member_name(role, index), reason=str(error))
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(self._pause)
         self._log.error("member.slow_to_start", member=member_name(role, index), waited_s=BEGIN_ORDERLY_S)
 
     async def _stop(self, role: Role, index: int, within: float) -> None:

@@ -61,11 +61,12 @@ class Host:
 
     async def begin(self) -> None:
         """Returns when the server has started; calling again is free."""
-        if self._starting is None and not self._stopped:
+        if self._stopped:
+            return
+        if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(self._keep_starting())
-        if self._starting is not None:
-            # The caller may give up waiting; the start goes on.
-            await asyncio.shield(self._starting)
+        # The caller may give up waiting; the start goes on.
+        await asyncio.shield(self._starting)
 
     async def stop(self) -> None:
         self._stopped = True

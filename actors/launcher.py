@@ -192,9 +192,14 @@ def _reserve(host: str, port: int) -> tuple[socket.socket, int]:
             attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             attempt.bind((host, port))
         reserved = socket.socket(family)
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        reserved.bind((host, port))
+        try:
+            # Without SO_REUSEADDR, or strangers with it could come beside us, as nobody listens here.
+            reserved.bind((host, port))
+        except OSError:
+            # Old connections of another program linger at this port: then it is ours when the first gateway listens.
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reserved.bind((host, port))
     except OSError as error:
         raise CannotStart(f"the port {port} on {host} cannot be used: {error.strerror}") from error
     return reserved, int(reserved.getsockname()[1])
