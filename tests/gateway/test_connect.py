@@ -359,6 +359,7 @@ def test_a_lost_session_actor_closes_its_connections() -> None:
     shell.turn(SessionLost(0))
     assert durable.take() == [Disconnect(ReasonCode.SERVER_SHUTTING_DOWN)]
     assert durable.closed and not ephemeral.closed
+    assert shell.to_session == [], "there is nobody to be told"
 
 
 def test_a_second_opened_of_a_socket_is_a_bug_of_the_shell() -> None:
