@@ -75,7 +75,7 @@ class Connecting:
             return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
         if packet.will is not None and is_reserved(packet.will.topic):
             return ReasonCode.TOPIC_NAME_INVALID
-        if packet.will is not None and packet.will.retain and not self._state.options.retain_available:
+        if packet.will is not None and packet.will.retain and not self._state.options.retain:
             return ReasonCode.RETAIN_NOT_SUPPORTED  # [MQTT-3.2.2-13]
         return None
 
@@ -208,7 +208,7 @@ class Connecting:
             server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
             receive_maximum=options.receive_maximum_in if options.receive_maximum_in != RECEIVE_MAXIMUM_DEFAULT else None,
             topic_alias_maximum=options.topic_alias_maximum or None,
-            retain_available=None if options.retain_available else 0,
+            retain_available=None if options.retain else 0,
             maximum_packet_size=options.packet_bytes_max,
             shared_subscription_available=None if options.shared else 0,
         )

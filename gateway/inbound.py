@@ -68,7 +68,7 @@ class Inbound:
         count = len(flags)
         state.counters.publishes_received += count
         ways = bytes(flags).translate(_WAYS)
-        if not state.options.retain_available and any(flag & 1 for flag in flags):
+        if not state.options.retain and any(flag & 1 for flag in flags):
             self._closing.violation(connection, "RETAIN, which is not available", ReasonCode.RETAIN_NOT_SUPPORTED)  # [MQTT-3.2.2-14]
             return
         if _DOLLAR not in [topic[0] for topic in topics]:

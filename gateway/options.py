@@ -30,8 +30,9 @@ class Options:
     """QoS 1 and 2 messages of one publisher that are not answered yet."""
     awaiting_rel_max: int = 65_535
     """QoS 2 messages of one publisher that wait for its PUBREL; one more closes the connection with 0x93."""
-    retain_available: bool = True
-    topic_levels_max: int = 128
+    retain: bool = True
+    """Whether messages with RETAIN are taken."""
+    filter_levels_max: int = 128
     packet_bytes_max: int = 1 << 20
     """Announced to MQTT 5 clients; the shell's decoder enforces it."""
     topic_alias_maximum: int = 32

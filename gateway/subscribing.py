@@ -101,7 +101,7 @@ class Subscribing:
         for row in rows:
             code: ReasonCode | None = None
             try:
-                parsed = parse_filter(row.filter, options.topic_levels_max)
+                parsed = parse_filter(row.filter, options.filter_levels_max)
             except ProtocolError as error:
                 if connection.version != MQTT_5:
                     # 3.1.1 has wildcards in wrong places as a violation, not as a refusal [MQTT-4.7.1-2, -3].

@@ -279,7 +279,7 @@ def test_messages_without_pubrel_are_bounded(version: int) -> None:
 
 def test_retain_that_is_not_available() -> None:
     """CONNACK says so; a PUBLISH with RETAIN is 0x9A, a will with RETAIN is refused at CONNECT."""
-    shell = Shell(Options(retain_available=False))
+    shell = Shell(Options(retain=False))
     client = shell.client(5)
     client.send(Connect(5, "p"))
     shell.answer()

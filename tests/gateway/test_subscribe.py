@@ -55,7 +55,7 @@ def test_a_wildcard_in_the_wrong_place() -> None:
 
 def test_a_filter_may_have_so_many_levels() -> None:
     """One more is 0x8F."""
-    shell = Shell(Options(topic_levels_max=3))
+    shell = Shell(Options(filter_levels_max=3))
     client = shell.online("s", 5)
     client.send(Subscribe(1, (Subscription(b"a/b/c"), Subscription(b"a/b/c/#"))))
     assert client.take() == [Suback(1, (ReasonCode.SUCCESS, ReasonCode.TOPIC_FILTER_INVALID))]
