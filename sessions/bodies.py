@@ -1,0 +1,65 @@
+"""Stored messages as sessions deliver them: taken apart once, and what a subscription makes of each.
+
+What a subscription makes of a message depends only on the stored bytes, the client and the terms of the range (PROTOCOLS 12):
+reading a range again gives every message the same QoS, and the same number.
+
+    no local              a message of the client itself is skipped, and gets no number
+    QoS                   the lower of the message's and the granted one
+    retain as published   keeps the retain flag; without, it is 0 [MQTT-3.3.1-12]; copies of retained messages have it 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sessions.ranges import Terms
+from shards.messages import QOS_MASK, RETAIN, header
+
+NO_LOCAL, RETAIN_AS_PUBLISHED = 1, 2
+_AS_RETAINED = 4
+
+_PUBLISH = 0x30
+DUP = 0x08
+QOS1, QOS2 = 0x02, 0x04
+
+
+def _firsts(granted: int, options: int) -> bytes:
+    """The first byte of the PUBLISH packet, by the QoS and retain bits of the stored flags; a table for bytes.translate."""
+    table = bytearray(256)
+    for kind in range(8):
+        qos = min(kind & QOS_MASK, granted, 2)
+        retain = options & _AS_RETAINED or (options & RETAIN_AS_PUBLISHED and kind & RETAIN)
+        table[kind] = _PUBLISH | qos << 1 | (1 if retain else 0)
+    return bytes(table)
+
+
+_TABLES = [[_firsts(granted, options) for options in range(8)] for granted in range(3)]
+
+
+class Bodies:
+    """Messages of one segment or one feed frame.
+
+    kinds: the QoS and retain bits of each.  messages: as a Deliver frame carries them.  shared: several sessions may take
+    from it, so a Deliver frame has to find out which messages it carries already.
+    """
+
+    __slots__ = ("bytes", "kinds", "messages", "publishers", "shared")
+
+    def __init__(self, values: Sequence[bytes], shared: bool = False) -> None:
+        rows = [header(value) for value in values]
+        self.messages = [(topic, body, published_at_ms, flags) for flags, published_at_ms, _, topic, body in rows]
+        self.publishers = [row[2] for row in rows]
+        self.kinds = bytes([row[0] & 7 for row in rows])
+        self.bytes = sum(map(len, values))
+        self.shared = shared
+
+    def select(self, indexes: Sequence[int], client: bytes, terms: Terms, retained: bool = False) -> tuple[Sequence[int], bytes]:
+        """(indexes, first bytes) of the messages that this client gets under these terms, of those at the given indexes."""
+        options = terms.options
+        if options & NO_LOCAL:
+            publishers = self.publishers
+            indexes = [index for index in indexes if publishers[index] != client]
+        kinds = self.kinds
+        if len(indexes) != len(kinds):
+            kinds = bytes([kinds[index] for index in indexes])
+        return indexes, kinds.translate(_TABLES[terms.qos][options & RETAIN_AS_PUBLISHED | (_AS_RETAINED if retained else 0)])

@@ -1,0 +1,181 @@
+"""Group commit: the changed rows of all sessions of a home, in one request at a time.
+
+The next request leaves when the previous one is answered, so the longer a sync takes the more sessions share the next one;
+nothing waits for a timer.  Acknowledgements of QoS 1 alone are the exception: they wait for company, up to the heartbeat.
+
+What must not leave before its commit (PROTOCOLS 12) waits for a number: `Session.next_commit` when it was changed.
+
+Holds: at most one commit request per home is under way; a session is in it at most once; nothing is committed without the
+token of this owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from sessions.session import Cursor, Session, place_key
+from sessions.state import Later, State
+from shards.frames import OLD_TOKEN, TAKEN, Commit, CommitDone, Entry, Place, Reply
+from shards.rows import PLACE, PROGRESS, RANGE, ProgressRow, pack_place, pack_row, u64
+
+
+class Home:
+    """A served shard as the home of sessions.
+
+    token 0: not the owner (yet).  deposed: somebody else became the owner; ask again only for a client that wants it, so
+    that of two processes the one that serves clients wins.
+    """
+
+    __slots__ = ("asked", "deposed", "dirty", "done", "last_sub", "shard", "token", "under_way")
+
+    def __init__(self, shard: int) -> None:
+        self.shard = shard
+        self.token = 0
+        self.asked = False
+        self.deposed = False
+        self.last_sub = 0
+        self.dirty: dict[Session, None] = {}
+        self.under_way = False
+        self.done: list[tuple[bytes, int]] = []
+
+
+class CommitListener(Protocol):
+    """What follows from the answer to a commit."""
+
+    def refused(self, session: Session, code: int) -> None:
+        """The home knows a newer connection, or no such session."""
+
+    def replaced(self, home: Home) -> None:
+        """Another process owns the sessions of this home."""
+
+    def settled(self, session: Session) -> None:
+        """The commit is taken; nothing of this session is under way now."""
+
+
+class Committing:
+    listener: CommitListener
+
+    def __init__(self, state: State, homes: dict[int, Home], place_of: Callable[[Cursor], Place]) -> None:
+        self._state = state
+        self._homes = homes
+        self._place_of = place_of
+        self._lazy: Later[Session] = Later(state.options.heartbeat_ms)
+
+    # ---------------------------------------------------------------- marking
+    def soon(self, session: Session) -> None:
+        """Something must be in the next commit."""
+        self._homes[session.home].dirty[session] = None
+
+    def put(self, session: Session, family: bytes, suffix: bytes, value: bytes | None) -> None:
+        """Write this row with the next commit, or delete it (None)."""
+        session.rows[family, suffix] = value
+        self.soon(session)
+
+    def progressed(self, session: Session) -> None:
+        """Only acknowledgements or sent marks have changed."""
+        session.progress_dirty = True
+        if not session.in_heartbeat:
+            session.in_heartbeat = True
+            self._lazy.add(self._state.now_ms, session)
+
+    # ---------------------------------------------------------------- a turn
+    def turn(self) -> None:
+        state = self._state
+        for session in self._lazy.due(state.now_ms):
+            session.in_heartbeat = False
+            if session.progress_dirty and not session.dropped:
+                self.soon(session)
+        for home in self._homes.values():
+            if home.dirty and home.token and not home.under_way:
+                self._send(home)
+
+    @property
+    def next_ms(self) -> int | None:
+        return self._lazy.next_ms
+
+    def _send(self, home: Home) -> None:
+        sessions: list[Session] = []
+        entries: list[Entry] = []
+        waiting = list(home.dirty)
+        for session in waiting:
+            if len(entries) == self._state.options.commit_sessions_max:
+                break
+            del home.dirty[session]
+            if session.dropped or not session.has_changes:
+                continue
+            sessions.append(session)
+            entries.append(self._entry(session, home.token))
+            session.committing = True
+        if entries:
+            home.under_way = True
+            self._state.counters.commits += len(entries)
+            self._state.ask(home.shard, entries, lambda replies: self._answered(home, sessions, replies))
+
+    def _entry(self, session: Session, token: int) -> Commit:
+        puts: list[tuple[bytes, bytes, bytes]] = []
+        deletes: list[tuple[bytes, bytes]] = []
+        for (family, suffix), value in session.rows.items():
+            if value is None:
+                deletes.append((family, suffix))
+            else:
+                puts.append((family, suffix, value))
+        session.rows.clear()
+        for cursor in session.places:
+            cursor.saved = place = self._place_of(cursor)
+            puts.append((PLACE, place_key(cursor.sub.sub_id, cursor.shard), pack_place(place)))
+        session.places.clear()
+        for number, range in session.ranges.take_fresh().items():
+            puts.append((RANGE, u64(number), range.row()))
+        for number in session.ranges.take_dead():
+            deletes.append((RANGE, u64(number)))
+        puts.append((PROGRESS, b"", self._progress(session)))
+        session.progress_dirty = False
+        return Commit(token, session.client, session.session_id, session.conn, puts, deletes)
+
+    def _progress(self, session: Session) -> bytes:
+        one, two = session.one, session.two
+        last1, last2 = session.window.will_be_sent(session.commits_done + 1)
+        return pack_row(
+            ProgressRow(
+                session.ranges.next_number,
+                one.committed,
+                one.next,
+                max(one.sent, last1),
+                two.committed,
+                two.next,
+                max(two.sent, last2),
+                list(session.received),
+            )
+        )
+
+    # ---------------------------------------------------------------- answers
+    def _answered(self, home: Home, sessions: list[Session], replies: list[Reply]) -> None:
+        home.under_way = False
+        for session, reply in zip(sessions, replies, strict=True):
+            assert isinstance(reply, CommitDone)
+            session.committing = False
+            if session.dropped:
+                continue
+            if reply.code == TAKEN:
+                self._taken(session)
+            elif reply.code == OLD_TOKEN:
+                self.listener.replaced(home)
+            else:
+                self._state.counters.commits_refused += 1
+                self.listener.refused(session, reply.code)
+
+    def _taken(self, session: Session) -> None:
+        session.commits_done += 1
+        done = session.commits_done
+        waiting = session.after_commit
+        while waiting and waiting[0][0] <= done:
+            waiting.popleft()[1]()
+        releases = session.releases
+        while releases and releases[0][0] <= done:
+            packet_ids = releases.popleft()[1]
+            if session.attached:
+                self._state.outputs[session.link].pubrel(session.conn, packet_ids)
+        if session.attached:
+            self._state.stir(session)
+        self.listener.settled(session)

@@ -1,0 +1,178 @@
+"""The session core: all durable sessions that one session actor serves.  Events in, effects out.
+
+It is a cache of the rows of its sessions and can be lost at any moment: what must survive is committed at the home before
+anything leaves that depends on it (PROTOCOLS 12).  What goes to one gateway within a tick is joined into few frames at
+TickEnded; everything that asks a shard for messages, or commits, happens there as well, once for all events of the tick.
+
+The parts: attaching (connections, owner tokens), committing (group commit), subscriptions and routes, feed and reading (from
+stored messages to the window), retained, acks; session.py holds the state of one session.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from mqtt.reason import ReasonCode
+from sessions.acks import Acks
+from sessions.attaching import Attaching
+from sessions.committing import Committing, Home
+from sessions.events import (
+    Effect,
+    Event,
+    FeedReceived,
+    FromGateway,
+    GatewayLinked,
+    GatewayLost,
+    Replied,
+    ShardLinked,
+    ShardLost,
+    TickEnded,
+    ToldBy,
+    Wake,
+    WorkReceived,
+)  # fmt: skip
+from sessions.frames import Acked, Attach, Detach, Subscribe, Unsubscribe
+from sessions.frames import Frame as GatewayFrame
+from sessions.options import Counters, SessionOptions
+from sessions.output import Output
+from sessions.reading import Reading
+from sessions.retained import Retained
+from sessions.routes import Routes
+from sessions.session import Session
+from sessions.state import State
+from sessions.subscriptions import Subscriptions
+from shards.slots import SlotTable
+
+
+class SessionCore:
+    def __init__(self, shards: int, served: frozenset[int], slots: SlotTable, options: SessionOptions) -> None:
+        self._state = state = State(shards, served, slots, options)
+        self._homes = homes = {shard: Home(shard) for shard in sorted(served)}
+        self._reading = Reading(state)
+        self._committing = Committing(state, homes, self._reading.place_of)
+        self._reading.committing = self._committing
+        self._routes = Routes(state, self._replaced)
+        self._retained = Retained(state, self._reading)
+        self._subscriptions = Subscriptions(state, homes, self._committing, self._routes, self._reading, self._retained)
+        self._acks = Acks(state, self._committing)
+        self._attaching = Attaching(state, homes, self._committing, self._routes, self._reading, self._subscriptions, self._acks)
+        self._committing.listener = self._attaching
+        self._wake_at_ms = -1
+
+    @property
+    def counters(self) -> Counters:
+        return self._state.counters
+
+    def handle(self, event: Event) -> list[Effect]:
+        state = self._state
+        match event:
+            case FromGateway(link, frame):
+                if link in state.outputs:
+                    self._from_gateway(link, frame)
+            case FeedReceived(shard, feed):
+                self._reading.feeds[shard].receive(feed)
+            case ToldBy(shard, id, told):
+                state.told(shard, id, told)
+            case Replied(_, id, replies):
+                state.replied(id, replies)
+            case TickEnded(now_ms):
+                self._turn(now_ms)
+            case GatewayLinked(link, gateway):
+                state.outputs[link] = Output(link, gateway, state.options.deliver_bytes_max)
+            case GatewayLost(link):
+                self._attaching.gateway_lost(link)
+            case ShardLinked(shard):
+                if state.linked[shard]:
+                    self._shard_lost(shard)
+                state.linked[shard] = True
+                self._attaching.shard_linked(shard)
+                self._reading.feeds[shard].linked()
+                state.ask_again(shard)
+            case ShardLost(shard):
+                self._shard_lost(shard)
+            case WorkReceived(shard, work):
+                home = self._homes.get(shard)
+                if home is not None and home.token:
+                    for client, sub_id, filter in work.work:
+                        self._routes.remove(home, client, sub_id, filter)
+            case _ as never:
+                assert_never(never)
+        effects, state.effects = state.effects, []
+        return effects
+
+    def _from_gateway(self, link: int, frame: GatewayFrame) -> None:
+        if isinstance(frame, Attach):
+            self._attaching.attach(link, frame)
+            return
+        if isinstance(frame, Detach):
+            self._attaching.detach_conn(link, frame.conn)
+            return
+        session = self._state.by_conn.get(frame.conn) if isinstance(frame, Acked | Subscribe | Unsubscribe) else None
+        if session is None or session.link != link:
+            return
+        if isinstance(frame, Acked):
+            if not self._acks.acked(session, frame):
+                self._attaching.close(session, ReasonCode.PROTOCOL_ERROR)
+        elif isinstance(frame, Subscribe | Unsubscribe):
+            self._subscriptions.receive(session, frame)
+
+    def _shard_lost(self, shard: int) -> None:
+        self._state.linked[shard] = False
+        self._reading.feeds[shard].lost()
+
+    def _replaced(self, home: Home) -> None:
+        self._attaching.replaced(home)
+
+    # ---------------------------------------------------------------- a turn of the loop
+    def _turn(self, now_ms: int) -> None:
+        state = self._state
+        state.now_ms = now_ms
+        self._subscriptions.turn()
+        self._reading.turn()
+        self._retained.turn()
+        for feed in self._reading.feeds:
+            feed.turn()
+        stirred, state.stirred = state.stirred, {}
+        for session in stirred:
+            self._pump(session)
+        self._committing.turn()
+        self._routes.turn()
+        for output in state.outputs.values():
+            if output.pending:
+                state.effects.extend(output.take())
+        self._wake()
+
+    def _pump(self, session: Session) -> None:
+        """Send what may be sent, ask for what there is room for, and send what that brought at once."""
+        state, window = self._state, session.window
+        one, two = session.one, session.two
+        output = state.outputs[session.link]
+        sent_before = one.sent + two.sent
+        while True:
+            if window.queue:
+                state.counters.sent += window.send(output, session.conn, session.commits_done, one, two)
+            unsent = window.unsent
+            self._reading.pump(session)
+            if session.retained:
+                self._retained.pump(session)
+            if window.unsent == unsent:
+                break
+        if one.sent + two.sent != sent_before:
+            self._committing.progressed(session)
+
+    def _wake(self) -> None:
+        state = self._state
+        parts = (self._committing, self._subscriptions, self._reading, self._retained)
+        due = [at for at in (part.next_ms for part in parts) if at is not None]
+        if not due:
+            return
+        at_ms = max(min(due), state.now_ms + 1)
+        if at_ms < self._wake_at_ms or self._wake_at_ms <= state.now_ms:
+            self._wake_at_ms = at_ms
+            state.effects.append(Wake(at_ms - state.now_ms))
+
+    def check(self) -> None:
+        self._state.check()
+        self._attaching.check()
+        for feed in self._reading.feeds:
+            feed.check()

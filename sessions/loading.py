@@ -1,0 +1,48 @@
+"""A session from its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sessions.ranges import RangeLog, Terms
+from sessions.seqno import Track
+from sessions.session import Cursor, Session, Subscription
+from sessions.state import State
+from sessions.window import NO_GATE
+from shards.frames import Place
+from shards.rows import ADDING, PLACE, PROGRESS, RANGE, SUBSCRIPTION, ProgressRow, SubscriptionRow, read_u64, unpack_place, unpack_row
+
+
+def restore(
+    state: State, client: bytes, session_id: int, home: int, rows: Sequence[tuple[bytes, bytes, bytes]]
+) -> tuple[Session, list[Subscription]]:
+    """The session, and subscriptions whose adding was interrupted."""
+    by_family: dict[bytes, list[tuple[bytes, bytes]]] = {SUBSCRIPTION: [], PLACE: [], RANGE: [], PROGRESS: []}
+    for family, suffix, value in rows:
+        by_family[family].append((suffix, value))
+    progress = ProgressRow(1, 0, 1, 0, 0, 1, 0, [])
+    for _, value in by_family[PROGRESS]:
+        progress = ProgressRow(*unpack_row(value))
+    one = Track(1, progress.committed1, progress.next1, progress.sent1)
+    two = Track(2, progress.committed2, progress.next2, progress.sent2)
+    ranges = RangeLog(one, two, progress.next_range, state.options.range_messages_max, state.options.range_streams_max)
+    for suffix, value in sorted(by_family[RANGE]):
+        ranges.restore(read_u64(suffix), value)
+    session = Session(client, session_id, home, one, two, ranges)
+    session.received = dict.fromkeys(progress.received2, NO_GATE)
+    places: dict[tuple[int, int], Place] = {}
+    for suffix, value in by_family[PLACE]:
+        places[read_u64(suffix), suffix[8]] = unpack_place(value)
+    unfinished: list[Subscription] = []
+    for suffix, value in sorted(by_family[SUBSCRIPTION]):
+        fields = SubscriptionRow(*unpack_row(value))
+        terms = Terms(read_u64(suffix), fields.filter, fields.qos, fields.options, fields.identifier)
+        sub = Subscription(session, terms, [(shard, position) for shard, position in fields.starts])
+        if fields.state == ADDING:
+            unfinished.append(sub)
+            continue
+        session.subs[fields.filter] = sub
+        for shard, start in sub.starts:
+            saved = places.get((sub.sub_id, shard))
+            sub.cursors.append(Cursor(sub, shard, saved if saved is not None else Place(start), saved))
+    return session, unfinished

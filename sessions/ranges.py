@@ -1,0 +1,228 @@
+"""Ranges: which stored messages got which sequence numbers.
+
+A range says everything that is needed to read the same messages again and give them the same numbers, whatever happens to
+its subscription later (PROTOCOLS 12).  It knows counts and numbers, never a message, except those that come from no stream:
+they are copied into it.
+
+Life cycle:  opened (fresh) -> taken into a commit -> finished on both tracks -> its row deleted.
+A range that is opened and finished between two commits leaves no trace on disk.
+
+Holds after every call (see check):
+1. the numbers of all open ranges, in order, are consecutive on each track and end at the track's next - 1;
+2. a range is in the queue of a track exactly while a number of it on that track is above `committed`;
+3. `fresh` are open ranges that no commit has taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from sessions.seqno import Track
+from shards.rows import RangeRow, pack_row, unpack_row
+
+COPIES = -1
+"""In the place of a shard: the messages are in the range itself."""
+
+
+class Terms:
+    """What a range delivers under: the state of its subscription when it was opened.  Shared, never changed."""
+
+    __slots__ = ("filter", "identifier", "options", "qos", "sub_id")
+
+    def __init__(self, sub_id: int, filter: bytes, qos: int, options: int, identifier: int) -> None:
+        self.sub_id = sub_id
+        self.filter = filter
+        self.qos = qos
+        self.options = options
+        self.identifier = identifier
+
+
+class Range:
+    __slots__ = (
+        "after", "copies", "count1", "count2", "first1", "first2", "merged", "number", "open1", "open2", "shard", "streams",
+        "terms", "upto",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, terms: Terms, shard: int, merged: bool, streams: list[tuple[int, bytes]], after: int, upto: int,
+        first1: int, count1: int, first2: int, count2: int, copies: list[bytes],
+    ) -> None:  # fmt: skip
+        self.number = number
+        self.terms = terms
+        self.shard = shard
+        self.merged = merged
+        self.streams = streams
+        self.after = after
+        self.upto = upto
+        self.first1 = first1
+        self.count1 = count1
+        self.first2 = first2
+        self.count2 = count2
+        self.copies = copies
+        self.open1 = False
+        self.open2 = False
+
+    @property
+    def last1(self) -> int:
+        return self.first1 + self.count1 - 1
+
+    @property
+    def last2(self) -> int:
+        return self.first2 + self.count2 - 1
+
+    def row(self) -> bytes:
+        terms = self.terms
+        return pack_row(
+            RangeRow(
+                terms.sub_id,
+                terms.filter,
+                terms.qos,
+                terms.options,
+                terms.identifier,
+                self.shard,
+                self.merged,
+                self.streams,
+                self.after,
+                self.upto,
+                self.first1,
+                self.count1,
+                self.first2,
+                self.count2,
+                self.copies,
+            )
+        )
+
+
+class RangeLog:
+    """The open ranges of one session."""
+
+    __slots__ = ("_messages_max", "_queue1", "_queue2", "_streams_max", "dead", "fresh", "next_number", "one", "open", "two")
+
+    def __init__(self, one: Track, two: Track, next_number: int, messages_max: int, streams_max: int) -> None:
+        self.one = one
+        self.two = two
+        self.next_number = next_number
+        self.open: dict[int, Range] = {}
+        self.fresh: dict[int, Range] = {}
+        self.dead: list[int] = []
+        self._queue1: deque[Range] = deque()
+        self._queue2: deque[Range] = deque()
+        self._messages_max = messages_max
+        self._streams_max = streams_max
+
+    def add(
+        self, terms: Terms, shard: int, merged: bool, streams: list[tuple[int, bytes]], after: int, upto: int,
+        count1: int, count2: int, copies: list[bytes],
+    ) -> tuple[int, int]:  # fmt: skip
+        """Assign numbers to messages that were just read: the first one on each track."""
+        first1, first2 = self.one.assign(count1), self.two.assign(count2)
+        grown = self._grow(terms, shard, merged, streams, after, upto, count1, count2) if merged else None
+        if grown is None:
+            grown = Range(
+                self.next_number, terms, shard, merged, streams, after, upto, first1, count1, first2, count2, copies
+            )  # fmt: skip
+            self.next_number += 1
+            self.open[grown.number] = self.fresh[grown.number] = grown
+        self._enqueue(grown, count1 > 0, count2 > 0)
+        return first1, first2
+
+    def _grow(
+        self, terms: Terms, shard: int, merged: bool, streams: list[tuple[int, bytes]], after: int, upto: int, count1: int, count2: int
+    ) -> Range | None:
+        """The newest range with these messages added, if one row can stand for both.
+
+        It can when both were read merged by one subscription under the same terms, one after the other: then all that
+        matches in all their streams between its start and our end is in one of them, and reading it again finds exactly
+        these messages.
+        """
+        last = self.fresh.get(self.next_number - 1)
+        if last is None or last.terms is not terms or last.shard != shard or not last.merged or last.upto > after:
+            return None
+        if last.count1 + last.count2 + count1 + count2 > self._messages_max:
+            return None
+        known = dict.fromkeys(last.streams)
+        known.update(dict.fromkeys(streams))
+        if len(known) > self._streams_max:
+            return None
+        last.streams = list(known)
+        last.upto = upto
+        last.count1 += count1
+        last.count2 += count2
+        return last
+
+    def restore(self, number: int, row: bytes) -> None:
+        """A range of the rows of the session, in the order of numbers."""
+        fields = RangeRow(*unpack_row(row))
+        found = Range(
+            number, Terms(fields.sub_id, fields.filter, fields.qos, fields.options, fields.identifier), fields.shard, fields.merged,
+            [(generation, static) for generation, static in fields.streams], fields.after, fields.upto,
+            fields.first1, fields.count1, fields.first2, fields.count2, fields.copies,
+        )  # fmt: skip
+        if (found.count1 and found.last1 > self.one.committed) or (found.count2 and found.last2 > self.two.committed):
+            self.open[number] = found
+            self._enqueue(
+                found, found.count1 > 0 and found.last1 > self.one.committed, found.count2 > 0 and found.last2 > self.two.committed
+            )
+        else:
+            self.dead.append(number)
+
+    def progressed1(self) -> bool:
+        """`committed` of QoS 1 has moved; whether a row must be deleted for it."""
+        return self._progressed(self._queue1, self.one.committed, 1)
+
+    def progressed2(self) -> bool:
+        return self._progressed(self._queue2, self.two.committed, 2)
+
+    def _progressed(self, queue: deque[Range], committed: int, qos: int) -> bool:
+        died = False
+        while queue:
+            head = queue[0]
+            if (head.last1 if qos == 1 else head.last2) > committed:
+                break
+            queue.popleft()
+            if qos == 1:
+                head.open1 = False
+            else:
+                head.open2 = False
+            if not head.open1 and not head.open2:
+                del self.open[head.number]
+                if self.fresh.pop(head.number, None) is None:
+                    self.dead.append(head.number)
+                    died = True
+        return died
+
+    def take_fresh(self) -> dict[int, Range]:
+        """What the commit that is being assembled has to write; from now on these ranges do not grow."""
+        fresh, self.fresh = self.fresh, {}
+        return fresh
+
+    def take_dead(self) -> list[int]:
+        dead, self.dead = self.dead, []
+        return dead
+
+    def _enqueue(self, added: Range, one: bool, two: bool) -> None:
+        if one and not added.open1:
+            added.open1 = True
+            self._queue1.append(added)
+        if two and not added.open2:
+            added.open2 = True
+            self._queue2.append(added)
+
+    def check(self) -> None:
+        for track, first, count, queue in (
+            (self.one, "first1", "count1", self._queue1),
+            (self.two, "first2", "count2", self._queue2),
+        ):
+            expected: int | None = None
+            for item in self.open.values():
+                if not getattr(item, count):
+                    continue
+                assert expected is None or getattr(item, first) >= expected, f"range {item.number} overlaps the one before it"
+                expected = getattr(item, first) + getattr(item, count)
+            covered = sum(min(getattr(item, count), getattr(item, first) + getattr(item, count) - 1 - track.committed) for item in queue)
+            assert covered == track.open, f"ranges cover {covered} of {track.open} open numbers of QoS {track.qos}"
+        assert list(self.open) == sorted(self.open)
+        for number, item in self.open.items():
+            assert item.open1 or item.open2, f"range {number} is finished and still open"
+            assert item.number == number < self.next_number
+        assert all(self.open.get(number) is item for number, item in self.fresh.items())

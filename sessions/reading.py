@@ -1,0 +1,342 @@
+"""From stored messages to batches in a session's window: polls, what the feed brings, and ranges that are read again.
+
+Reading follows the window: a session asks for more when less than half of its bound waits unsent, one poll at a time for
+each subscription and shard.  After a reconnect the unfinished ranges are read again first, all of them, in their order; only
+then does anything new get a number.
+
+Holds: what waits unsent or was asked for is at most the window and one batch (one message when the byte bound is smaller
+than it); a message gets a number when it is put into the window's queue, in the order in which its shard told it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from sessions.bodies import DUP, QOS1, QOS2, Bodies
+from sessions.committing import Committing
+from sessions.feed import ShardFeed
+from sessions.ranges import COPIES, Range, Terms
+from sessions.session import Cursor, Reread, Session, Subscription
+from sessions.state import Later, State
+from sessions.window import NO_GATE, Batch
+from shards.frames import Place, Poll, Polled, RangeRead, ReadRange, Segment, Told
+from shards.messages import RETAIN
+
+_QOS_BITS = QOS1 | QOS2
+
+
+class Reading:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.feeds = [ShardFeed(state, shard, self) for shard in range(state.n_shards)]
+        self._retry: Later[tuple[Session, Cursor | Reread]] = Later(state.options.retry_ms)
+        self.committing: Committing
+
+    def place_of(self, cursor: Cursor) -> Place:
+        return self.feeds[cursor.shard].place_of(cursor)
+
+    # ---------------------------------------------------------------- subscriptions come and go
+    def begin(self, session: Session, sub: Subscription) -> None:
+        """Read for this subscription from the places of its cursors on."""
+        for cursor in sub.cursors:
+            self.feeds[cursor.shard].want(cursor)
+            self._wait(session, cursor)
+        self._state.stir(session)
+
+    def end(self, session: Session, sub: Subscription) -> None:
+        for cursor in sub.cursors:
+            self.feeds[cursor.shard].unwant(cursor)
+            session.places.pop(cursor, None)
+            session.later.pop(cursor, None)
+            if cursor.waiting:
+                cursor.waiting = False
+                session.starving.remove(cursor)
+
+    def detach(self, session: Session) -> None:
+        """The connection is gone: stop reading, and note how far the subscriptions have come."""
+        self._state.forget_queries(session)
+        for sub in session.subs.values():
+            for cursor in sub.cursors:
+                self.feeds[cursor.shard].unwant(cursor)
+                cursor.asked = cursor.waiting = False
+                if cursor.place != cursor.saved:
+                    session.places[cursor] = None
+            sub.retained_topics = None
+        session.starving.clear()
+        session.later.clear()
+        session.rereads.clear()
+        session.retained.clear()
+        session.reserved = session.reserved_bytes = 0
+        session.window.reconnect(0)
+        session.one.reconnect()
+        session.two.reconnect()
+
+    def attach(self, session: Session, receive_max: int) -> None:
+        """A connection: first what is unfinished, then what is new."""
+        session.window.reconnect(min(receive_max, self._state.options.max_inflight))
+        session.rereads = deque([Reread(range) for range in session.ranges.open.values()])
+        for sub in session.subs.values():
+            self.begin(session, sub)
+        self._state.stir(session)
+
+    # ---------------------------------------------------------------- asking
+    def pump(self, session: Session) -> None:
+        """Ask for what this session has room for."""
+        if session.rereads:
+            self._reread(session)
+            if session.rereads:
+                return
+        if not session.starving:
+            return
+        options, window = self._state.options, session.window
+        bound = window.size + options.batch_size
+        while session.starving:
+            if (window.unsent + session.reserved) * 2 > bound:
+                return
+            bytes_left = options.unsent_bytes_max - window.unsent_bytes - session.reserved_bytes
+            if bytes_left * 2 < options.unsent_bytes_max:
+                return
+            count = min(options.batch_size, session.room(bound))
+            if count <= 0:
+                return
+            self._poll(session, session.starving.popleft(), count, min(options.poll_bytes_max, bytes_left))
+
+    def _poll(self, session: Session, cursor: Cursor, count: int, bytes_max: int) -> None:
+        cursor.waiting, cursor.asked = False, True
+        session.reserved += count
+        session.reserved_bytes += bytes_max
+        self._state.counters.polls += 1
+
+        def told(told: Told | None) -> None:
+            session.reserved -= count
+            session.reserved_bytes -= bytes_max
+            cursor.asked = False
+            if not cursor.sub.ended:
+                self._polled(session, cursor, told)
+
+        self._state.query(cursor.shard, Poll(cursor.sub.terms.filter, cursor.place, count, bytes_max), session, told)
+
+    def _polled(self, session: Session, cursor: Cursor, told: Told | None) -> None:
+        self._state.stir(session)
+        if not isinstance(told, Polled):
+            session.later[cursor] = None
+            self._retry.add(self._state.now_ms, (session, cursor))
+            return
+        for segment in told.segments:
+            self._segment(session, cursor, segment)
+        if told.place != cursor.place:
+            cursor.place = told.place
+            if told.segments:
+                session.places[cursor] = None
+        if told.at_head and not told.place.horizon:
+            self.feeds[cursor.shard].join(cursor)
+        else:
+            self._wait(session, cursor)
+
+    def _segment(self, session: Session, cursor: Cursor, segment: Segment) -> None:
+        if segment.values:
+            bodies = Bodies(segment.values)
+            streams = [(generation, static) for generation, static in segment.streams]
+            indexes = range(len(segment.values))
+            self._new(session, cursor.sub, cursor.shard, segment.merged, streams, segment.after, segment.upto, bodies, indexes)
+
+    def _wait(self, session: Session, cursor: Cursor) -> None:
+        cursor.waiting = True
+        session.starving.append(cursor)
+
+    def turn(self) -> None:
+        for session, item in self._retry.due(self._state.now_ms):
+            if isinstance(item, Reread):
+                item.asked = False
+            elif item in session.later:
+                del session.later[item]
+                self._wait(session, item)
+            if session.attached:
+                self._state.stir(session)
+
+    @property
+    def next_ms(self) -> int | None:
+        return self._retry.next_ms
+
+    # ---------------------------------------------------------------- FeedReader
+    def take(self, cursor: Cursor, bodies: Bodies, indexes: list[int], streams: list[tuple[int, bytes]], after: int, upto: int) -> bool:
+        session, options = cursor.sub.session, self._state.options
+        if session.room(session.window.size + options.batch_size) < len(indexes):
+            return False
+        if session.window.unsent_bytes + session.reserved_bytes > options.unsent_bytes_max:
+            return False
+        self._new(session, cursor.sub, cursor.shard, True, streams, after, upto, bodies, indexes)
+        session.places[cursor] = None
+        self._state.stir(session)
+        return True
+
+    def fell_behind(self, cursor: Cursor) -> None:
+        session = cursor.sub.session
+        self._wait(session, cursor)
+        self._state.stir(session)
+
+    # ---------------------------------------------------------------- numbers
+    def _new(
+        self, session: Session, sub: Subscription, shard: int, merged: bool, streams: list[tuple[int, bytes]], after: int, upto: int,
+        bodies: Bodies, indexes: Sequence[int],
+    ) -> None:  # fmt: skip
+        terms = sub.terms
+        if sub.retained_topics is not None:
+            for index in indexes:
+                if bodies.messages[index][3] & RETAIN:
+                    sub.retained_topics[bodies.messages[index][0]] = None
+        indexes, firsts = bodies.select(indexes, session.client, terms)
+        if not firsts:
+            return
+        count1, count2 = _counts(firsts)
+        first1 = first2 = 0
+        if count1 or count2:
+            first1, first2 = session.ranges.add(terms, shard, merged, streams, after, upto, count1, count2, [])
+            self.committing.soon(session)
+        self._queue(session, terms, bodies, indexes, firsts, first1, first2, session.next_commit if count2 else NO_GATE)
+
+    def copy(self, session: Session, sub: Subscription, values: list[bytes]) -> None:
+        """Retained messages: those with a number become rows of the session, and leave when these are committed."""
+        bodies = Bodies(values)
+        indexes, firsts = bodies.select(range(len(values)), session.client, sub.terms, retained=True)
+        if not firsts:
+            return
+        count1, count2 = _counts(firsts)
+        first1 = first2 = 0
+        if count1 or count2:
+            copies = [values[index] for index, first in zip(indexes, firsts, strict=True) if first & _QOS_BITS]
+            first1, first2 = session.ranges.add(sub.terms, COPIES, False, [], 0, 0, count1, count2, copies)
+            self.committing.soon(session)
+        self._queue(session, sub.terms, bodies, indexes, firsts, first1, first2, session.next_commit if count1 or count2 else NO_GATE)
+
+    def _queue(
+        self, session: Session, terms: Terms, bodies: Bodies, indexes: Sequence[int], firsts: bytes, first1: int, first2: int, gate: int
+    ) -> None:
+        packet_ids, numbers, qos = _columns(session, firsts, first1, first2)
+        session.window.add(Batch(bodies, indexes, firsts, packet_ids, numbers, qos, terms.identifier, gate))
+        self._state.counters.assigned += len(firsts)
+
+    # ---------------------------------------------------------------- ranges again
+    def _reread(self, session: Session) -> None:
+        """In their order; asked for ahead, as far as there is room, and queued when all before them are."""
+        options, window = self._state.options, session.window
+        bound = window.size + options.batch_size
+        for reread in session.rereads:
+            if window.unsent + session.reserved > bound // 2 or window.unsent_bytes > options.unsent_bytes_max // 2:
+                break
+            if not reread.asked:
+                self._ask_again(session, reread)
+        while session.rereads and session.rereads[0].values is not None:
+            reread = session.rereads.popleft()
+            self._queue_again(session, reread)
+
+    def _ask_again(self, session: Session, reread: Reread) -> None:
+        reread.asked = True
+        again = reread.range
+        if again.shard == COPIES:
+            reread.values = again.copies
+            return
+        count = again.count1 + again.count2
+        session.reserved += count
+
+        def told(told: Told | None) -> None:
+            session.reserved -= count
+            if isinstance(told, RangeRead):
+                reread.lost, reread.values = told.lost, told.values
+            else:
+                self._retry.add(self._state.now_ms, (session, reread))
+            self._state.stir(session)
+
+        self._state.query(again.shard, ReadRange(again.terms.filter, again.streams, again.after, again.upto, again.merged), session, told)
+
+    def _queue_again(self, session: Session, reread: Reread) -> None:
+        again, values = reread.range, reread.values
+        assert values is not None
+        if again.number not in session.ranges.open:
+            return
+        bodies = Bodies(values)
+        indexes, firsts = bodies.select(range(len(values)), session.client, again.terms, retained=again.shard == COPIES)
+        if reread.lost or _counts(firsts) != (again.count1, again.count2):
+            if not reread.lost:
+                self._state.counters.ranges_differ += 1
+            self._lose(session, again)
+            return
+        packet_ids, numbers, _ = _columns(session, firsts, again.first1, again.first2)
+        one, two, received = session.one, session.two, session.received
+        kept: list[int] = []
+        again_firsts = bytearray()
+        for at, first in enumerate(firsts):
+            qos = first & _QOS_BITS
+            number = numbers[at]
+            if not qos or (number in received and qos == QOS2):
+                continue
+            track = one if qos == QOS1 else two
+            if track.is_finished(number):
+                continue
+            kept.append(at)
+            again_firsts.append(first | DUP if number <= track.sent else first)
+        if not kept:
+            return
+        gate = session.next_commit if again.number in session.ranges.fresh and (again.count2 or again.shard == COPIES) else NO_GATE
+        if gate:
+            self.committing.soon(session)
+        self._state.counters.sent_again += len(kept)
+        session.window.add(
+            Batch(
+                bodies,
+                [indexes[at] for at in kept],
+                bytes(again_firsts),
+                [packet_ids[at] for at in kept],
+                [numbers[at] for at in kept],
+                0,
+                again.terms.identifier,
+                gate,
+            )
+        )
+
+    def _lose(self, session: Session, again: Range) -> None:
+        """Close the unfinished numbers of a range that cannot be read: never sent again.  After PUBREC, PUBREL goes on."""
+        lost = 0
+        for number in range(again.first1, again.first1 + again.count1):
+            if not session.one.is_finished(number):
+                session.one.finish(number)
+                lost += 1
+        for number in range(again.first2, again.first2 + again.count2):
+            if not session.two.is_finished(number) and number not in session.received:
+                session.finish_two(number)
+                lost += 1
+        self._state.counters.lost += lost
+        session.ranges.progressed1()
+        session.ranges.progressed2()
+        self.committing.soon(session)
+
+
+def _counts(firsts: bytes) -> tuple[int, int]:
+    """How many of these are QoS 1 and QoS 2 PUBLISH packets; DUP is not set yet."""
+    return firsts.count(0x32) + firsts.count(0x33), firsts.count(0x34) + firsts.count(0x35)
+
+
+def _columns(session: Session, firsts: bytes, first1: int, first2: int) -> tuple[list[int], Sequence[int], int]:
+    """(packet ids, sequence numbers, QoS when all have the same one above 0, else 0)."""
+    count1, count2 = _counts(firsts)
+    if count1 == len(firsts):
+        return session.one.packet_ids(first1, count1), range(first1, first1 + count1), 1
+    if count2 == len(firsts):
+        return session.two.packet_ids(first2, count2), range(first2, first2 + count2), 2
+    packet_ids: list[int] = []
+    numbers: list[int] = []
+    for first in firsts:
+        qos = first & _QOS_BITS
+        if qos == QOS1:
+            numbers.append(first1)
+            packet_ids.append(session.one.packet_id(first1))
+            first1 += 1
+        elif qos == QOS2:
+            numbers.append(first2)
+            packet_ids.append(session.two.packet_id(first2))
+            first2 += 1
+        else:
+            numbers.append(0)
+            packet_ids.append(0)
+    return packet_ids, numbers, 0

@@ -1,0 +1,84 @@
+"""Durable routes: adding one to every shard for a SUBSCRIBE, removing one from every shard.
+
+What is to be added or removed in a tick goes to each shard in one request, additions first.  Requests are never lost and
+answered in order, so a removal comes behind the addition it undoes, also at a shard that is away for now.
+
+A removal is a work row at the home: it was committed together with whatever made the route useless, it is told again to the
+next owner, and erased when every shard has answered (PROTOCOLS 7).  Repeats change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from sessions.committing import Home
+from sessions.state import State
+from shards.frames import Reply, Route, Routed, WorkDone, WorkTaken
+
+RoutedAt: TypeAlias = Callable[[int, int], None]
+"""Called with each shard and the position from which the route holds there."""
+
+
+class _Removal:
+    __slots__ = ("client", "home", "left", "sub_id")
+
+    def __init__(self, home: Home, client: bytes, sub_id: int, left: int) -> None:
+        self.home = home
+        self.client = client
+        self.sub_id = sub_id
+        self.left = left
+
+
+class Routes:
+    def __init__(self, state: State, replaced: Callable[[Home], None]) -> None:
+        self._state = state
+        self._replaced = replaced
+        self._adds: list[tuple[int, bytes, RoutedAt]] = []
+        self._removals: list[tuple[int, bytes, _Removal]] = []
+        self._finished: dict[Home, None] = {}
+
+    def add(self, sub_id: int, filter: bytes, then: RoutedAt) -> None:
+        self._adds.append((sub_id, filter, then))
+
+    def remove(self, home: Home, client: bytes, sub_id: int, filter: bytes) -> None:
+        """The work row of this removal is committed."""
+        self._removals.append((sub_id, filter, _Removal(home, client, sub_id, self._state.n_shards)))
+
+    def turn(self) -> None:
+        state = self._state
+        size = state.options.routes_per_request_max
+        while self._adds or self._removals:
+            adds, self._adds = self._adds[:size], self._adds[size:]
+            removals, self._removals = self._removals[: size - len(adds)], self._removals[size - len(adds) :]
+            for shard in range(state.n_shards):
+                entry = Route([(sub_id, filter) for sub_id, filter, _ in adds], [(sub_id, filter) for sub_id, filter, _ in removals])
+                state.ask(shard, [entry], partial(self._answered, shard, adds, removals))
+        for home in self._finished:
+            done, home.done = home.done, []
+            if done and home.token:
+                state.ask(home.shard, [WorkDone(home.token, done)], partial(self._taken, home, home.token))
+        self._finished.clear()
+
+    def _answered(
+        self, shard: int, adds: list[tuple[int, bytes, RoutedAt]], removals: list[tuple[int, bytes, _Removal]], replies: list[Reply]
+    ) -> None:
+        (routed,) = replies
+        assert isinstance(routed, Routed)
+        position = routed.position
+        for _, _, then in adds:
+            then(shard, position)
+        for _, _, removal in removals:
+            removal.left -= 1
+            if not removal.left:
+                self._state.counters.routes_removed += 1
+                removal.home.done.append((removal.client, removal.sub_id))
+                self._finished[removal.home] = None
+
+    def _taken(self, home: Home, token: int, replies: list[Reply]) -> None:
+        (taken,) = replies
+        assert isinstance(taken, WorkTaken)
+        if taken.code and home.token == token:
+            # Somebody else is the owner: the work is told to it, and done again there.
+            self._replaced(home)

@@ -1,0 +1,185 @@
+"""One durable session in the memory of its session actor: a cache of its rows and what is under way.
+
+No rules here: who changes what is in the modules named after it.  A session is in memory while a connection is attached,
+and after that until what it still had to commit is answered.
+
+Commits of one session are counted: `commits_done` are answered, number `commits_done + 1` is under way while `committing`,
+and whatever is changed now goes with number `next_commit`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sessions.ranges import Range, RangeLog, Terms
+from sessions.seqno import SPAN_MAX, Track
+from sessions.window import Window
+from shards.frames import Place
+from shards.rows import ACTIVE, SubscriptionRow, pack_row, u64
+
+if TYPE_CHECKING:
+    from sessions.retained import RetainedJob
+    from sessions.subscriptions import Operation
+
+
+class Cursor:
+    """How far one subscription has read one shard.
+
+    head: it takes what the feed brings, and its place is the greater of `place.cut` and the end of the feed.  Otherwise it
+    is behind and polls: `asked` while a poll is under way, `waiting` while it is in the session's queue for one.
+    saved: the place in the row, None when there is no row yet.
+    """
+
+    __slots__ = ("asked", "head", "place", "saved", "shard", "sub", "waiting")
+
+    def __init__(self, sub: Subscription, shard: int, place: Place, saved: Place | None) -> None:
+        self.sub = sub
+        self.shard = shard
+        self.place = place
+        self.saved = saved
+        self.head = False
+        self.asked = False
+        self.waiting = False
+
+
+class Subscription:
+    """An active subscription.  cursors: one per shard when QoS is 1 or 2, none at QoS 0.  ended: it was removed.
+
+    retained_topics: while retained messages are being copied, the topics of newer ones that came through the store.
+    """
+
+    __slots__ = ("cursors", "ended", "retained_topics", "session", "starts", "sub_id", "terms")
+
+    def __init__(self, session: Session, terms: Terms, starts: list[tuple[int, int]]) -> None:
+        self.session = session
+        self.sub_id = terms.sub_id
+        self.terms = terms
+        self.starts = starts
+        self.cursors: list[Cursor] = []
+        self.ended = False
+        self.retained_topics: dict[bytes, None] | None = None
+
+    def row(self, state: int = ACTIVE) -> bytes:
+        terms = self.terms
+        return pack_row(SubscriptionRow(terms.filter, terms.qos, terms.options, terms.identifier, state, self.starts))
+
+
+class Reread:
+    """A range that is read again after a reconnect.  values None: not told yet."""
+
+    __slots__ = ("asked", "lost", "range", "values")
+
+    def __init__(self, range: Range) -> None:
+        self.range = range
+        self.asked = False
+        self.lost = False
+        self.values: list[bytes] | None = None
+
+
+class Session:
+    __slots__ = (
+        "adding", "after_commit", "attached", "busy", "client", "commits_done", "committing", "conn", "dropped", "home",
+        "in_heartbeat", "later", "link", "one", "operations", "places", "progress_dirty", "queries", "ranges", "received",
+        "releases", "rereads", "reserved", "reserved_bytes", "retained", "rows", "running", "session_id", "starving", "subs", "two",
+        "uncertain", "window",
+    )  # fmt: skip
+
+    def __init__(self, client: bytes, session_id: int, home: int, one: Track, two: Track, ranges: RangeLog) -> None:
+        self.client = client
+        self.session_id = session_id
+        self.home = home
+        # The connection: `conn` stays after it is gone, because what it caused is committed in its name.
+        self.conn = 0
+        self.link = 0
+        self.attached = False
+        self.dropped = False
+        # Deliveries.
+        self.one = one
+        self.two = two
+        self.ranges = ranges
+        self.window = Window(0)
+        self.received: dict[int, int] = {}
+        """QoS 2 numbers above committed for which PUBREC came, and after which commit PUBREL may leave."""
+        self.releases: deque[tuple[int, list[int]]] = deque()
+        """PUBRELs that wait for their commit."""
+        # Reading.
+        self.subs: dict[bytes, Subscription] = {}
+        self.starving: deque[Cursor] = deque()
+        """Cursors that are behind and have no poll under way."""
+        self.rereads: deque[Reread] = deque()
+        self.later: dict[Cursor, None] = {}
+        """Cursors whose shard could not answer; they are asked again after a while."""
+        self.reserved = 0
+        self.reserved_bytes = 0
+        """Room for the answers of polls under way."""
+        self.queries: dict[int, int] = {}
+        self.retained: deque[RetainedJob] = deque()
+        # Changes of subscriptions.
+        self.busy: dict[bytes, None] = {}
+        self.operations: deque[Operation] = deque()
+        self.running = 0
+        self.adding = 0
+        self.uncertain = False
+        """A change was under way when the connection ended: the rows know more than the memory."""
+        # What is to be committed.
+        self.rows: dict[tuple[bytes, bytes], bytes | None] = {}
+        self.places: dict[Cursor, None] = {}
+        self.progress_dirty = False
+        self.in_heartbeat = False
+        self.commits_done = 0
+        self.committing = False
+        self.after_commit: deque[tuple[int, Callable[[], None]]] = deque()
+
+    @property
+    def next_commit(self) -> int:
+        return self.commits_done + (2 if self.committing else 1)
+
+    @property
+    def has_changes(self) -> bool:
+        return bool(self.progress_dirty or self.rows or self.places or self.ranges.fresh or self.ranges.dead)
+
+    def room(self, count_max: int) -> int:
+        """How many more messages may be assigned, polls under way counted, when `count_max` may wait unsent."""
+        return min(count_max - self.window.unsent, SPAN_MAX - self.one.open, SPAN_MAX - self.two.open) - self.reserved
+
+    def finish_two(self, number: int) -> bool:
+        """The delivery of this QoS 2 number is over; whether that moved `committed`."""
+        before = self.two.committed
+        if not self.two.finish(number):
+            return False
+        for below in range(before + 1, self.two.committed + 1):
+            self.received.pop(below, None)
+        return True
+
+    def on_commit(self, then: Callable[[], None]) -> None:
+        """Call this when everything that is changed now is committed."""
+        self.after_commit.append((self.next_commit, then))
+
+    def check(self) -> None:
+        self.one.check()
+        self.two.check()
+        self.ranges.check()
+        self.window.check()
+        assert all(self.two.committed < number <= self.two.sent for number in self.received)
+        assert self.reserved >= 0 and self.reserved_bytes >= 0
+        for sub in self.subs.values():
+            assert not sub.ended
+            for cursor in sub.cursors:
+                assert cursor.head + cursor.asked + cursor.waiting <= 1, "a cursor does one thing at a time"
+                if self.attached:
+                    assert cursor.head or cursor.asked or cursor.waiting or cursor in self.later
+        if self.attached:
+            under_way = sum(not self.two.is_finished(number) for number in self.received if number > self.two.out)
+            for track in (self.one, self.two):
+                under_way += track.out - track.committed - sum(number <= track.out for number in track.done)
+            assert self.window.inflight == under_way, f"{self.window.inflight} in the window, {under_way} under way"
+
+
+def sub_key(sub_id: int) -> bytes:
+    return u64(sub_id)
+
+
+def place_key(sub_id: int, shard: int) -> bytes:
+    return u64(sub_id) + bytes((shard,))

@@ -1,0 +1,126 @@
+"""What the parts of the session core share: bounds, time, the sessions in memory, and the plumbing of questions and answers.
+
+Requests to shards are never lost: each has a continuation that gets the replies.  Queries are lost with the link: they are
+asked again when it is back, unless whoever asked has lost interest (`forget_queries`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from sessions.events import AskShard, Effect, QueryShard, ToGateway
+from sessions.frames import Frame as GatewayFrame
+from sessions.options import Counters, SessionOptions
+from sessions.output import Output
+from sessions.session import Session
+from shards.frames import Ask, Entry, Reply, Told
+from shards.slots import SlotTable
+
+T = TypeVar("T")
+
+
+class Asker(Protocol):
+    """Who asks queries: the ids of those that are not answered, with their shard."""
+
+    queries: dict[int, int]
+
+
+class Later(Generic[T]):
+    """Things to look at after a fixed time, oldest first."""
+
+    __slots__ = ("_delay_ms", "_waiting")
+
+    def __init__(self, delay_ms: int) -> None:
+        self._delay_ms = delay_ms
+        self._waiting: deque[tuple[int, T]] = deque()
+
+    def add(self, now_ms: int, item: T) -> None:
+        self._waiting.append((now_ms + self._delay_ms, item))
+
+    def due(self, now_ms: int) -> list[T]:
+        found: list[T] = []
+        while self._waiting and self._waiting[0][0] <= now_ms:
+            found.append(self._waiting.popleft()[1])
+        return found
+
+    @property
+    def next_ms(self) -> int | None:
+        return self._waiting[0][0] if self._waiting else None
+
+
+class State:
+    def __init__(self, n_shards: int, served: frozenset[int], slots: SlotTable, options: SessionOptions) -> None:
+        self.n_shards = n_shards
+        self.served = served
+        self.slots = slots
+        self.options = options
+        self.counters = Counters()
+        self.now_ms = 0
+        self.effects: list[Effect] = []
+        self.sessions: dict[bytes, Session] = {}
+        self.by_conn: dict[int, Session] = {}
+        self.outputs: dict[int, Output] = {}
+        self.stirred: dict[Session, None] = {}
+        """Sessions that may have something to send or to read in this tick."""
+        self.linked = [False] * n_shards
+        self._last_id = 0
+        self._asked: dict[int, Callable[[list[Reply]], None]] = {}
+        self._queries: list[dict[int, tuple[Ask, Callable[[Told | None], None], Asker]]] = [{} for _ in range(n_shards)]
+
+    # ---------------------------------------------------------------- gateways
+    def to_gateway(self, link: int, frame: GatewayFrame) -> None:
+        if link in self.outputs:
+            self.effects.append(ToGateway(link, frame))
+
+    # ---------------------------------------------------------------- shards
+    def ask(self, shard: int, entries: list[Entry], then: Callable[[list[Reply]], None]) -> None:
+        self._last_id += 1
+        self._asked[self._last_id] = then
+        self.effects.append(AskShard(shard, self._last_id, entries))
+
+    def replied(self, id: int, replies: list[Reply]) -> None:
+        self._asked.pop(id)(replies)
+
+    def query(self, shard: int, ask: Ask, asker: Asker, then: Callable[[Told | None], None]) -> None:
+        """While the link is down this waits for it."""
+        self._last_id += 1
+        self._queries[shard][self._last_id] = (ask, then, asker)
+        asker.queries[self._last_id] = shard
+        if self.linked[shard]:
+            self.effects.append(QueryShard(shard, self._last_id, ask))
+
+    def told(self, shard: int, id: int, told: Told | None) -> None:
+        found = self._queries[shard].pop(id, None)
+        if found is not None:
+            _, then, asker = found
+            del asker.queries[id]
+            then(told)
+
+    def ask_again(self, shard: int) -> None:
+        """The link is back: everything that was not answered, in the old order."""
+        for id, (ask, _, _) in self._queries[shard].items():
+            self.effects.append(QueryShard(shard, id, ask))
+
+    def forget_queries(self, asker: Asker) -> None:
+        for id, shard in asker.queries.items():
+            del self._queries[shard][id]
+        asker.queries.clear()
+
+    # ---------------------------------------------------------------- sessions
+    def stir(self, session: Session) -> None:
+        self.stirred[session] = None
+
+    def check(self) -> None:
+        for client, session in self.sessions.items():
+            assert session.client == client and not session.dropped
+            session.check()
+            if session.attached:
+                assert self.by_conn[session.conn] is session
+                assert self.outputs[session.link].conns[session.conn] is session
+        for conn, session in self.by_conn.items():
+            assert session.conn == conn and session.attached and self.sessions[session.client] is session
+        for shard, queries in enumerate(self._queries):
+            for id, (_, _, asker) in queries.items():
+                assert asker.queries[id] == shard

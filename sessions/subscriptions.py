@@ -1,0 +1,299 @@
+"""SUBSCRIBE and UNSUBSCRIBE of durable sessions: rows and routes, in the order that loses nothing (PROTOCOLS 7).
+
+    new, QoS 1 or 2     commit "adding" and the work row -> route in every shard -> commit "active", the places where each
+                        shard starts, and the end of the work row -> SUBACK
+    new, QoS 0          commit "active" -> SUBACK; it is live only and has no route
+    known               the same row with the new options, committed -> SUBACK; the route and the places stay
+    known, 0 <-> 1, 2   a new subscription takes the place of the old one in the commit that makes it active
+    removed             commit the end of the rows and the work row -> UNSUBACK -> the routes are removed
+
+The work row says "remove this route everywhere".  It is there from before the route is added until the subscription is
+active, so a crash anywhere in between leaves nothing behind.  A shard that does not answer in time: 0x83 for that filter,
+what was begun is removed again, and an earlier subscription to the filter stays as it was.
+
+Packets that name the same filter are carried out one after the other, in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mqtt.reason import ReasonCode
+from sessions.committing import Committing, Home
+from sessions.frames import Subacked, Subscribe, Unsubacked, Unsubscribe
+from sessions.ranges import Terms
+from sessions.reading import Reading
+from sessions.retained import Retained
+from sessions.routes import Routes
+from sessions.session import Cursor, Session, Subscription, place_key, sub_key
+from sessions.state import Later, State
+from shards.frames import Place
+from shards.ids import sub_id
+from shards.rows import ADDING, PLACE, SUBSCRIPTION, WORK, pack_row
+
+_SUBS_PER_TOKEN = 1 << 24
+_IF_NEW, _NEVER = 1, 2
+
+
+class Operation:
+    """One SUBSCRIBE or UNSUBSCRIBE.  left: filters that are not done.  granted: new or changed subscriptions that want
+    their retained messages."""
+
+    __slots__ = ("codes", "conn", "filters", "frame", "granted", "left")
+
+    def __init__(self, frame: Subscribe | Unsubscribe) -> None:
+        self.frame = frame
+        self.conn = frame.conn
+        rows = frame.filters if isinstance(frame, Unsubscribe) else [row[0] for row in frame.filters]
+        self.filters = dict.fromkeys(rows)
+        self.codes = [0] * len(rows)
+        self.left = 0
+        self.granted: list[Subscription] = []
+
+    def goes_on(self, session: Session) -> bool:
+        """Whether the connection that asked for it is still there."""
+        return session.attached and not session.dropped and session.conn == self.conn
+
+
+class _Adding:
+    """A subscription on its way to being active, in the place of `old`, which has QoS 0 if there is one."""
+
+    __slots__ = ("done", "finish", "old", "operation", "positions", "session", "sub")
+
+    def __init__(
+        self, session: Session, operation: Operation, sub: Subscription, old: Subscription | None, finish: Callable[[bool], None]
+    ) -> None:
+        self.session = session
+        self.operation = operation
+        self.sub = sub
+        self.old = old
+        self.finish = finish
+        self.positions: dict[int, int] = {}
+        self.done = False
+
+    @property
+    def goes_on(self) -> bool:
+        return not self.done and self.operation.goes_on(self.session)
+
+
+class Subscriptions:
+    def __init__(
+        self, state: State, homes: dict[int, Home], committing: Committing, routes: Routes, reading: Reading, retained: Retained
+    ) -> None:
+        self._state = state
+        self._homes = homes
+        self._committing = committing
+        self._routes = routes
+        self._reading = reading
+        self._retained = retained
+        self._late: Later[_Adding] = Later(state.options.route_wait_ms)
+
+    # ---------------------------------------------------------------- from the gateway
+    def receive(self, session: Session, frame: Subscribe | Unsubscribe) -> None:
+        session.operations.append(Operation(frame))
+        self._start(session)
+
+    def _start(self, session: Session) -> None:
+        """Begin what does not touch a filter that is being changed; nothing overtakes one that waits."""
+        while session.operations and not any(filter in session.busy for filter in session.operations[0].filters):
+            operation = session.operations.popleft()
+            session.busy.update(operation.filters)
+            session.running += 1
+            if isinstance(operation.frame, Subscribe):
+                self._subscribe(session, operation, operation.frame)
+            else:
+                self._unsubscribe(session, operation, operation.frame)
+
+    def detached(self, session: Session) -> None:
+        """Nobody waits for the answers any more.  The rows say how far each change came: when the session is attached again
+        it is loaded from them, and what was only begun is undone."""
+        if session.running or session.operations:
+            session.uncertain = True
+            session.operations.clear()
+
+    # ---------------------------------------------------------------- SUBSCRIBE
+    def _subscribe(self, session: Session, operation: Operation, frame: Subscribe) -> None:
+        last = {row[0]: index for index, row in enumerate(frame.filters)}
+        operation.left = len(last)
+        for index, (filter, qos, options, handling) in enumerate(frame.filters):
+            if last[filter] != index:
+                # Named again further on: only the last one takes effect, as if they had come in separate packets.
+                operation.codes[index] = qos
+                continue
+            self._one_filter(session, operation, index, filter, qos, options, handling, frame.identifier)
+
+    def _one_filter(
+        self, session: Session, operation: Operation, index: int, filter: bytes, qos: int, options: int, handling: int, identifier: int
+    ) -> None:
+        old = session.subs.get(filter)
+        wants_retained = handling != _NEVER and (handling != _IF_NEW or old is None)
+        if old is not None and (old.terms.qos > 0) == (qos > 0):
+            terms = Terms(old.sub_id, filter, qos, options, identifier)
+            changed = Subscription(session, terms, old.starts)
+            self._committing.put(session, SUBSCRIPTION, sub_key(old.sub_id), changed.row())
+            self._then(session, operation, lambda: self._changed(session, operation, index, old, terms, wants_retained))
+            return
+        home = self._homes[session.home]
+        code = 0
+        if old is None and len(session.subs) + session.adding >= self._state.options.max_subscriptions:
+            code = ReasonCode.QUOTA_EXCEEDED
+        elif home.last_sub + 1 == _SUBS_PER_TOKEN:
+            # Ids of this owner are used up, after 16 million subscriptions; the next owner has new ones.
+            code = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+        if code:
+            operation.codes[index] = code
+            self._filter_done(session, operation)
+            return
+        home.last_sub += 1
+        terms = Terms(sub_id(home.shard, home.token, home.last_sub), filter, qos, options, identifier)
+        sub = Subscription(session, terms, [])
+        session.adding += 1
+
+        def finish(active: bool) -> None:
+            session.adding -= 1
+            if active:
+                self._activate(session, sub, old)
+                if wants_retained:
+                    operation.granted.append(sub)
+            operation.codes[index] = qos if active else ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+            self._filter_done(session, operation)
+
+        if qos:
+            self._add(_Adding(session, operation, sub, old, finish))
+        else:
+            self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), sub.row())
+            self._put_replaced(session, old)
+            self._then(session, operation, lambda: finish(True))
+
+    def _changed(self, session: Session, operation: Operation, index: int, sub: Subscription, terms: Terms, wants_retained: bool) -> None:
+        sub.terms = terms
+        operation.codes[index] = terms.qos
+        if wants_retained:
+            operation.granted.append(sub)
+        self._filter_done(session, operation)
+
+    # ---------------------------------------------------------------- adding, step by step
+    def _add(self, adding: _Adding) -> None:
+        session, sub = adding.session, adding.sub
+        self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), sub.row(ADDING))
+        self._committing.put(session, WORK, sub_key(sub.sub_id), pack_row((sub.terms.filter,)))
+        session.on_commit(lambda: self._row_committed(adding))
+        self._late.add(self._state.now_ms, adding)
+
+    def _row_committed(self, adding: _Adding) -> None:
+        if adding.goes_on:
+            self._routes.add(adding.sub.sub_id, adding.sub.terms.filter, lambda shard, position: self._routed(adding, shard, position))
+
+    def _routed(self, adding: _Adding, shard: int, position: int) -> None:
+        adding.positions[shard] = position
+        if len(adding.positions) < self._state.n_shards or not adding.goes_on:
+            return
+        session, sub = adding.session, adding.sub
+        sub.starts = sorted(adding.positions.items())
+        self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), sub.row())
+        self._committing.put(session, WORK, sub_key(sub.sub_id), None)
+        for shard, position in sub.starts:
+            cursor = Cursor(sub, shard, Place(position), Place(position))
+            sub.cursors.append(cursor)
+            session.places[cursor] = None
+        self._put_replaced(session, adding.old)
+        session.on_commit(lambda: self._active(adding))
+
+    def _active(self, adding: _Adding) -> None:
+        if adding.goes_on:
+            adding.done = True
+            adding.finish(True)
+
+    def _give_up(self, adding: _Adding) -> None:
+        """A shard is away for too long: take back what was begun.  Requests behind the outstanding ones undo them."""
+        adding.done = True
+        session, sub = adding.session, adding.sub
+        self._state.counters.subscribe_late += 1
+        for cursor in sub.cursors:
+            session.places.pop(cursor, None)
+        if adding.old is not None:
+            self._committing.put(session, SUBSCRIPTION, sub_key(adding.old.sub_id), adding.old.row())
+        self._put_removed(session, sub)
+        adding.finish(False)
+
+    # ---------------------------------------------------------------- rows of what is removed
+    def _put_replaced(self, session: Session, old: Subscription | None) -> None:
+        """An older subscription to the filter ends in the commit in which the new one begins."""
+        if old is None:
+            return
+        if old.terms.qos:
+            self._put_removed(session, old)
+        else:
+            self._committing.put(session, SUBSCRIPTION, sub_key(old.sub_id), None)
+
+    def _put_removed(self, session: Session, sub: Subscription) -> None:
+        """The rows of a subscription with a route end, and when that is committed the route is removed."""
+        self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), None)
+        for shard in range(self._state.n_shards):
+            self._committing.put(session, PLACE, place_key(sub.sub_id, shard), None)
+        self._committing.put(session, WORK, sub_key(sub.sub_id), pack_row((sub.terms.filter,)))
+        home, client = self._homes[session.home], session.client
+        session.on_commit(lambda: self._routes.remove(home, client, sub.sub_id, sub.terms.filter))
+
+    def remove_unfinished(self, session: Session, sub: Subscription) -> None:
+        """A subscription that was being added when its session was lost: it was never acknowledged."""
+        self._put_removed(session, sub)
+
+    # ---------------------------------------------------------------- in memory
+    def _activate(self, session: Session, sub: Subscription, old: Subscription | None) -> None:
+        if old is not None:
+            self._end(session, old)
+        session.subs[sub.terms.filter] = sub
+        self._state.counters.subscribed += 1
+        self._reading.begin(session, sub)
+
+    def _end(self, session: Session, sub: Subscription) -> None:
+        self._reading.end(session, sub)
+        sub.ended = True
+        del session.subs[sub.terms.filter]
+
+    # ---------------------------------------------------------------- UNSUBSCRIBE
+    def _unsubscribe(self, session: Session, operation: Operation, frame: Unsubscribe) -> None:
+        operation.left = 1
+        for index, filter in enumerate(frame.filters):
+            sub = session.subs.get(filter)
+            if sub is None:
+                operation.codes[index] = ReasonCode.NO_SUBSCRIPTION_EXISTED
+                continue
+            self._state.counters.unsubscribed += 1
+            self._end(session, sub)
+            self._put_replaced(session, sub)
+        if session.rows:
+            self._then(session, operation, lambda: self._filter_done(session, operation))
+        else:
+            self._filter_done(session, operation)
+
+    # ---------------------------------------------------------------- done
+    def _filter_done(self, session: Session, operation: Operation) -> None:
+        operation.left -= 1
+        if operation.left:
+            return
+        session.running -= 1
+        for filter in operation.filters:
+            session.busy.pop(filter, None)
+        frame = operation.frame
+        if isinstance(frame, Subscribe):
+            self._state.to_gateway(session.link, Subacked(session.conn, frame.packet_id, operation.codes))
+            for sub in operation.granted:
+                self._retained.begin(session, sub)
+        else:
+            self._state.to_gateway(session.link, Unsubacked(session.conn, frame.packet_id, operation.codes))
+        self._start(session)
+
+    def _then(self, session: Session, operation: Operation, do: Callable[[], None]) -> None:
+        """When what is changed now is committed, unless the connection is gone by then."""
+        session.on_commit(lambda: do() if operation.goes_on(session) else None)
+
+    def turn(self) -> None:
+        for adding in self._late.due(self._state.now_ms):
+            if adding.goes_on:
+                self._give_up(adding)
+
+    @property
+    def next_ms(self) -> int | None:
+        return self._late.next_ms
