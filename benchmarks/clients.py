@@ -163,6 +163,7 @@ class PublisherPlan:
     window: int
     messages_max: int
     rate_per_s: float
+    random_payload: bool = False
 
 
 class Publisher:
@@ -173,7 +174,16 @@ class Publisher:
         self.connection = Connection(endpoint, arena, plan.client_id, clean=True)
         self.window = max(1, min(plan.window, self.connection.accepted.receive_maximum, WINDOW_MAX))
         capacity = max(1, min(self.window, SEND_BYTES_MAX // (plan.payload_bytes + 64)))
-        self._block = runs.PublishBlock(endpoint.version, plan.qos, plan.prefix, plan.topics, plan.payload_bytes, plan.number, capacity)
+        self._block = runs.PublishBlock(
+            endpoint.version,
+            plan.qos,
+            plan.prefix,
+            plan.topics,
+            plan.payload_bytes,
+            plan.number,
+            capacity,
+            random_payload=plan.random_payload,
+        )
         # A refill per acknowledgement would send many small writes; brokers with a fast loop would then be measured at a batch of one.
         self._refill = 1 if plan.rate_per_s else max(1, self.window // 4)
         self._steps: Ints = np.arange(capacity, dtype=np.int64)

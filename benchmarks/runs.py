@@ -38,7 +38,16 @@ class PublishBlock:
     """The PUBLISH frames of one publisher, made once and stamped before every send."""
 
     def __init__(
-        self, version: wire.Version, qos: wire.QoS, prefix: str, topics: Sequence[int], payload_bytes: int, publisher: int, capacity: int
+        self,
+        version: wire.Version,
+        qos: wire.QoS,
+        prefix: str,
+        topics: Sequence[int],
+        payload_bytes: int,
+        publisher: int,
+        capacity: int,
+        *,
+        random_payload: bool = False,
     ) -> None:
         if payload_bytes < PAYLOAD_BYTES_MIN:
             raise ValueError(f"a payload of {payload_bytes} bytes has no room for the {PAYLOAD_BYTES_MIN} bytes that are checked")
@@ -51,6 +60,9 @@ class PublishBlock:
         self.capacity = capacity
         self._rows: Bytes = np.tile(frame, (capacity, 1))
         payload_at = len(head) + len(body) - payload_bytes
+        if random_payload:
+            padding = self._rows[:, payload_at + PAYLOAD_BYTES_MIN :]
+            padding[:] = np.random.default_rng(publisher).integers(0, 256, padding.shape, np.uint8)
         fields: dict[str, tuple[str, int]] = {
             "publisher": ("<u4", payload_at),
             "sequence": ("<u4", payload_at + 4),
