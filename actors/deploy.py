@@ -16,10 +16,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors import ROOT
 from actors.controller import ControllerServer
+from actors.gateway import GatewayServer
 from actors.host import Host
 from actors.logs import open_log
 from actors.ports import RayMember
 from actors.processes import DATA_MARK, RUN_MARK
+from actors.session import SessionServer
+from actors.shard import ShardServer
 from actors.topology import Role, Topology, member_name
 
 MAX_CALLS = 64
@@ -35,22 +38,16 @@ def prepare(topology: Topology, role: Role, index: int) -> bool:
 
 class ShardHost(Host):
     def __init__(self, topology: Topology, index: int) -> None:
-        from actors.shard import ShardServer
-
         super().__init__(topology, "shard", index, ShardServer(topology, index), restarted=prepare(topology, "shard", index))
 
 
 class SessionHost(Host):
     def __init__(self, topology: Topology, index: int) -> None:
-        from actors.session import SessionServer
-
         super().__init__(topology, "session", index, SessionServer(topology, index), restarted=prepare(topology, "session", index))
 
 
 class GatewayHost(Host):
     def __init__(self, topology: Topology, index: int) -> None:
-        from actors.gateway import GatewayServer
-
         super().__init__(topology, "gateway", index, GatewayServer(topology, index), restarted=prepare(topology, "gateway", index))
 
 
