@@ -11,6 +11,7 @@ from typing import Protocol, cast
 
 from mqtt.decode import DecodeError, Decoder
 from mqtt.packets import Item
+from mqtt.topics import TopicNames
 
 SLOW_FACTOR = 8
 CLOSE_FLUSH_SECONDS = 5.0
@@ -19,6 +20,7 @@ CLOSE_FLUSH_SECONDS = 5.0
 class ConnectionOwner(Protocol):
     connect_bytes_max: int
     packet_bytes_max: int
+    topic_names: TopicNames
     write_buffer_max: int
 
     def opened(self, connection: ClientConnection) -> None: ...
@@ -28,6 +30,8 @@ class ConnectionOwner(Protocol):
     def malformed(self, connection: ClientConnection, code: int, detail: str) -> None: ...
 
     def lost(self, connection: ClientConnection, why: str) -> None: ...
+
+    def congested(self, connection: ClientConnection, full: bool) -> None: ...
 
 
 class ClientConnection(asyncio.Protocol):
@@ -40,7 +44,7 @@ class ClientConnection(asyncio.Protocol):
         self.listener = listener
         self.peer = ""
         self._owner = owner
-        self._decoder = Decoder(None, owner.packet_bytes_max, connect_bytes_max=owner.connect_bytes_max)
+        self._decoder = Decoder(None, owner.packet_bytes_max, names=owner.topic_names, connect_bytes_max=owner.connect_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._closing = False
         self._paused = False
@@ -78,10 +82,12 @@ class ClientConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._paused = True
         self._set_reading()
+        self._owner.congested(self, True)
 
     def resume_writing(self) -> None:
         self._paused = False
         self._set_reading()
+        self._owner.congested(self, False)
 
     # ------------------------------------------------------------------ for the owner
 

@@ -28,11 +28,37 @@ from config.schema import TcpListener
 from gateway import frames as peer_frames
 from gateway.core import GatewayCore
 from gateway.events import (
-    CloseSocket, Effect, Event, FromPeer, FromSession, FromShard, Malformed, Opened, PauseReading, PeerLinked, PeerLost, Received,
-    Replied, RetainedQuery, RetainedTold, SessionLinked, SessionLost, ShardLinked, ShardLost, SocketLost, Stopping, TickEnded,
-    ToPeer, ToSession, ToShard, Wake, Write,
+    CloseSocket,
+    Congested,
+    Effect,
+    Event,
+    FromPeer,
+    FromSession,
+    FromShard,
+    Malformed,
+    Opened,
+    PauseReading,
+    PeerLinked,
+    PeerLost,
+    Received,
+    Replied,
+    RetainedQuery,
+    RetainedTold,
+    SessionLinked,
+    SessionLost,
+    ShardLinked,
+    ShardLost,
+    SocketLost,
+    Stopping,
+    TickEnded,
+    ToPeer,
+    ToSession,
+    ToShard,
+    Wake,
+    Write,
 )  # fmt: skip
 from mqtt.packets import Item
+from mqtt.topics import TopicNames
 from sessions import frames as session_frames
 from shards.frames import Frame, Live, Reply, Result, RetainedMessages, RetainedPage, Superseded
 from shards.slots import SlotTable
@@ -63,6 +89,7 @@ class GatewayServer:
         config = from_json(topology.config_json)
         self.connect_bytes_max = int(config.gateway.connect_limit)
         self.packet_bytes_max = int(config.gateway.packet_bytes_max)
+        self.topic_names = TopicNames(config.gateway.topic_levels_max)
         self.write_buffer_max = int(config.gateway.write_buffer_max)
         name = f"{member_name('gateway', self._index)}:{secrets.token_hex(8)}"
         secret = topology.secret
@@ -98,7 +125,8 @@ class GatewayServer:
             server.close()
         self._feed(Stopping())
         deadline = time.monotonic() + STOP_WITHIN_SECONDS
-        while time.monotonic() < deadline and (self._core.connections or not self._core.settled()):
+        # A look every now and then: what settles a core is spread over all of its links.
+        while time.monotonic() < deadline and (self._core.connections or not self._core.settled()):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         for connection in list(self._connections.values()):
             connection.close()
@@ -184,6 +212,10 @@ class GatewayServer:
     def lost(self, connection: ClientConnection, why: str) -> None:
         self._connections.pop(connection.socket, None)
         self._feed(SocketLost(connection.socket, why))
+
+    def congested(self, connection: ClientConnection, full: bool) -> None:
+        if connection.socket in self._connections:
+            self._feed(Congested(connection.socket, full))
 
     # ------------------------------------------------------------------ the core
 

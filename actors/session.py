@@ -19,8 +19,23 @@ from actors.topology import Announcement, Health, Topology, announce, member_nam
 from config.load import from_json
 from sessions.core import SessionCore
 from sessions.events import (
-    AskShard, Effect, Event, FeedReceived, FromGateway, GatewayLinked, GatewayLost, QueryShard, Replied, ShardLinked, ShardLost,
-    TickEnded, ToFeed, ToGateway, ToldBy, Wake, WorkReceived,
+    AskShard,
+    Effect,
+    Event,
+    FeedReceived,
+    FromGateway,
+    GatewayLinked,
+    GatewayLost,
+    QueryShard,
+    Replied,
+    ShardLinked,
+    ShardLost,
+    TickEnded,
+    ToFeed,
+    ToGateway,
+    ToldBy,
+    Wake,
+    WorkReceived,
 )  # fmt: skip
 from sessions.frames import decode, encode
 from shards.frames import Feed, Frame, Reply, Result, Work

@@ -15,7 +15,7 @@ def shard_options(config: Config) -> ShardOptions:
     messages = config.durable_storage.messages
     return ShardOptions(
         messages_per_record_max=messages.local_write_buffer.max_items,
-        generation_ms=messages.generation_length.ms,
+        generation_ms=config.roll_after.ms,
         retention_ms=config.durable_sessions.message_retention_period.ms,
         tail_bytes_max=int(messages.tail_cache_bytes),
         store_qos0=messages.store_qos0,
@@ -42,6 +42,9 @@ def gateway_options(config: Config) -> GatewayOptions:
         queue_bytes_max=int(mqtt.max_mqueue_bytes),
         subscriptions_max=int(mqtt.max_subscriptions),
         connections_max=config.listeners.tcp.connections_max,
+        awaiting_rel_max=int(mqtt.max_awaiting_rel),
+        retain=mqtt.retain_available,
+        filter_levels_max=gateway.topic_levels_max,
         shared=mqtt.shared_subscription,
         shard_bytes_max=int(gateway.link_bytes_max),
     )

@@ -93,6 +93,10 @@ class ShardServer:
         settle_gc()
         self._started = Announcement("shard", member_name("shard", self._index), os.getpid())
         announce(topology, self._started)
+        for sentence in self._engine.damage_found:
+            log.error("shard.damage", shard=self._index, cause=sentence)
+        if self._store.lost_at_open:
+            log.error("shard.generations_lost", shard=self._index, generations=list(self._store.lost_at_open))
         log.info("shard.started", shard=self._index, recovered=self._core.recovered, generations=len(self._store.generations()))
         return self._started
 

@@ -47,11 +47,13 @@ class OneLoop:
         self.gateways = [GatewayServer(self.topology, i) for i in range(n_gateways)]
 
     async def __aenter__(self) -> OneLoop:
-        for server in (*self.shards, *self.sessions, *self.gateways):
+        servers: list[ShardServer | SessionServer | GatewayServer] = [*self.shards, *self.sessions, *self.gateways]
+        for server in servers:
             await server.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for server in (*self.gateways, *self.sessions, *self.shards):
+        servers: list[ShardServer | SessionServer | GatewayServer] = [*self.gateways, *self.sessions, *self.shards]
+        for server in servers:
             await server.stop()
         self._run.cleanup()

@@ -108,7 +108,7 @@ class Harness:
 
     def take(self, link: int, kind: type[T]) -> list[T]:
         """Frames of this kind that the link was sent, and forget them."""
-        found = [frame for frame in self.sent[link] if isinstance(frame, kind)]
+        found: list[T] = [frame for frame in self.sent[link] if isinstance(frame, kind)]
         self.sent[link] = [frame for frame in self.sent[link] if not isinstance(frame, kind)]
         return found
 
