@@ -56,11 +56,10 @@ def render(records: Sequence[Record]) -> str:
         f"MQTT {first.mqtt}, QoS {first.options.qos}, {first.options.payload_bytes} B, fdatasync p50 {_probe(records)} ms",
         "",
         *_rates(records, names),
-        "",
-        *_latencies(records, names),
     ]
-    if ratio := _sessions_ratio(records, names):
-        out += ["", *ratio]
+    for more in (_latencies(records, names), _sessions_ratio(records, names)):
+        if more:
+            out += ["", *more]
     return "\n".join(out)
 
 
