@@ -135,16 +135,18 @@ class Committing:
 
     def _progress(self, session: Session) -> bytes:
         one, two = session.one, session.two
-        last1, last2 = session.window.will_be_sent(session.commits_done + 1)
+        # What is assigned may be sent before the next commit.  After a crash all of it is sent with DUP, which means that it
+        # may have come before; without DUP would mean that it has not [MQTT-3.3.1-1].
+        sent1, sent2 = (one.next - 1, two.next - 1) if session.attached else (one.sent, two.sent)
         return pack_row(
             ProgressRow(
                 session.ranges.next_number,
                 one.committed,
                 one.next,
-                max(one.sent, last1),
+                sent1,
                 two.committed,
                 two.next,
-                max(two.sent, last2),
+                sent2,
                 list(session.received),
             )
         )

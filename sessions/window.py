@@ -117,36 +117,6 @@ class Window:
                 (one if qos == QOS1 else two).reached(numbers[stop])
         return len(firsts)
 
-    def will_be_sent(self, commits_done: int) -> tuple[int, int]:
-        """The last number of each track, 0 for none, that leaves as soon as this many commits are done.
-
-        The commit that opens a gate carries these as sent, so that what leaves because of it is resent with DUP.
-        """
-        free = self.size - self.inflight
-        last1 = last2 = 0
-        for batch in self.queue:
-            if batch.gate > commits_done or free <= 0:
-                break
-            if batch.qos:
-                stop = min(len(batch.firsts), batch.at + free)
-                free -= stop - batch.at
-                if batch.qos == 1:
-                    last1 = batch.numbers[stop - 1]
-                else:
-                    last2 = batch.numbers[stop - 1]
-                continue
-            for at in range(batch.at, len(batch.firsts)):
-                qos = batch.firsts[at] & _QOS_BITS
-                if qos:
-                    if free <= 0:
-                        break
-                    free -= 1
-                    if qos == QOS1:
-                        last1 = batch.numbers[at]
-                    else:
-                        last2 = batch.numbers[at]
-        return last1, last2
-
     def check(self) -> None:
         assert self.unsent == sum(len(batch.firsts) - batch.at for batch in self.queue)
         assert self.unsent_bytes == sum(batch.bytes for batch in self.queue)

@@ -33,7 +33,7 @@ class ModelClient:
     filters_of: dict[int, list[bytes]] = field(default_factory=dict)
     received: list[Received] = field(default_factory=list)
     unreleased: set[int] = field(default_factory=set)
-    """QoS 2 ids that got a PUBREC and no PUBREL: the session state of a receiver."""
+    """QoS 2 ids that were received and got no PUBREL: the session state of a receiver."""
     unanswered: list[tuple[int, int]] = field(default_factory=list)
     """(packet id, QoS) to be acknowledged on this connection."""
     released: list[int] = field(default_factory=list)
@@ -42,7 +42,10 @@ class ModelClient:
     leaving: dict[int, list[bytes]] = field(default_factory=dict)
     refused: set[tuple[int, bytes, bytes]] = field(default_factory=set)
     """(identifier, topic, body) of messages that got a PUBREC with an error: the application has not taken them."""
+    waived: dict[bytes, int] = field(default_factory=dict)
+    """By filter: messages before this one need not come."""
     message_of: dict[int, Received] = field(default_factory=dict)
+    """QoS 2 messages that came once, by id: an error in PUBREC would be the first answer to them."""
     last_packet: int = 0
 
     def filter_of(self, identifier: int, topic: bytes) -> bytes:
@@ -85,7 +88,9 @@ class ModelClient:
             if qos == 2:
                 assert dup or packet_id not in self.unreleased, "a repeat without DUP"
                 if packet_id in self.unreleased:
+                    self.message_of.pop(packet_id, None)
                     continue
+                self.unreleased.add(packet_id)
                 self.message_of[packet_id] = message
             self.received.append(message)
 
@@ -94,6 +99,7 @@ class ModelClient:
         for packet_id in packet_ids:
             assert (packet_id, 2) not in self.unanswered, "PUBREL for a PUBLISH that has no PUBREC"
             self.unreleased.discard(packet_id)
+            self.message_of.pop(packet_id, None)
             self.released.append(packet_id)
 
     def acknowledge(self, rng: Random, everything: bool = False) -> list[Acked]:
@@ -106,14 +112,14 @@ class ModelClient:
             if qos == 1:
                 del self.in_flight[packet_id]
                 _join(frames, self.conn, PUBACK, packet_id)
-            elif not everything and packet_id not in self.unreleased and rng.random() < 0.05:
+            elif not everything and packet_id in self.message_of and rng.random() < 0.05:
                 del self.in_flight[packet_id]
+                self.unreleased.discard(packet_id)
                 message = self.message_of.pop(packet_id)
                 self.received.remove(message)
                 self.refused.add((message.identifier, message.topic, message.body))
                 frames.append(Acked(self.conn, PUBREC, [packet_id], True))
             else:
-                self.unreleased.add(packet_id)
                 _join(frames, self.conn, PUBREC, packet_id)
         while self.released and (everything or rng.random() < 0.8):
             packet_id = self.released.pop(0 if everything or rng.random() < 0.8 else rng.randrange(len(self.released)))

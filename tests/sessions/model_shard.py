@@ -103,6 +103,15 @@ class ModelShard:
             self.rows[client] = left
         return work
 
+    def work_of_ended_sessions(self) -> list[tuple[bytes, int, bytes]]:
+        """What a Work frame says again when its owner's link is back: routes that no subscription row stands for."""
+        return [
+            (client, read_u64(suffix), unpack_row(value)[0])
+            for client, rows in self.rows.items()
+            for (family, suffix), value in rows.items()
+            if family == WORK and (SUBSCRIPTION, suffix) not in rows
+        ]
+
     def roll(self) -> None:
         self.generation += 1
         self.position += 1

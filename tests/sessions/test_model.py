@@ -21,7 +21,7 @@ SEEDS = range(int(os.environ.get("SIM_FROM", "0")), int(os.environ.get("SIM_FROM
 def test_nothing_is_lost_doubled_or_reordered_whatever_dies(seed: int) -> None:
     """After SUBACK every message comes, QoS 2 once, in order, through crashes, lost links, takeovers and resubscriptions."""
     world = World(seed, n_shards=1 + seed % 3, n_clients=2, options=SMALL)
-    for _ in range(600):
+    for _ in range(2000):
         world.step()
     world.heal_and_drain()
     world.verify()
