@@ -3,6 +3,9 @@
 Every actor is detached and named, so that it outlives whoever made it and is found again; restarted by Ray for ever; a call is sent
 once (`max_task_retries=0`), because only the caller knows whether it may be repeated. They ask for no CPUs: Ray's counting of
 CPUs would only stand in the way of processes that have to be on this machine.
+
+A host imports its server when it is made, so that each process loads what it runs and nothing else: the driver, the controller and every
+actor read this module, and loading all servers in each takes 0.4 s of CPU and 15 MB a process, while clients wait for a restart.
 """
 
 from __future__ import annotations
@@ -16,13 +19,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors import ROOT
 from actors.controller import ControllerServer
-from actors.gateway import GatewayServer
 from actors.host import Host
 from actors.logs import open_log
 from actors.ports import RayMember
 from actors.processes import DATA_MARK, RUN_MARK
-from actors.session import SessionServer
-from actors.shard import ShardServer
 from actors.topology import Role, Topology, member_name
 
 MAX_CALLS = 64
@@ -38,16 +38,22 @@ def prepare(topology: Topology, role: Role, index: int) -> bool:
 
 class ShardHost(Host):
     def __init__(self, topology: Topology, index: int) -> None:
+        from actors.shard import ShardServer
+
         super().__init__(topology, "shard", index, ShardServer(topology, index), restarted=prepare(topology, "shard", index))
 
 
 class SessionHost(Host):
     def __init__(self, topology: Topology, index: int) -> None:
+        from actors.session import SessionServer
+
         super().__init__(topology, "session", index, SessionServer(topology, index), restarted=prepare(topology, "session", index))
 
 
 class GatewayHost(Host):
     def __init__(self, topology: Topology, index: int) -> None:
+        from actors.gateway import GatewayServer
+
         super().__init__(topology, "gateway", index, GatewayServer(topology, index), restarted=prepare(topology, "gateway", index))
 
 
