@@ -21,15 +21,6 @@ SESSION_EXPIRY_NEVER_MS = 0xFFFF_FFFF * 1000
 THRESHOLDS_ALLOWED = "a list of 1 to 16 whole numbers from 1 to 1000000, such as [100, 10]"
 
 
-class Node(Section):
-    name: str = setting(
-        "holdfast@localhost",
-        "What this node is called in logs and in `holdfast status`. Never part of anything stored, so it may change.",
-        pattern=r"^[A-Za-z0-9_.@-]{1,128}$",
-        allowed="1 to 128 letters, digits and _ . @ -",
-    )
-
-
 class TcpListener(Section):
     enable: Flag = setting(True, "Listen for MQTT over plain TCP.")
     bind: Bind = setting(
@@ -112,14 +103,6 @@ class Gateway(Section):
         ge=1,
         le=1024,
     )
-    link_frames_max: Whole = setting(
-        64,
-        "Frames on one link between processes that may wait for their answer. A frame is all that one turn of a loop produced, "
-        "so this bounds latency behind a slow receiver, not throughput. A shard keeps 64 answers for each sender, hence the limit.",
-        unit="frames",
-        ge=1,
-        le=64,
-    )
     link_bytes_max: Size = setting(
         Size.parse("16MiB"),
         "Bytes on one link that may wait for their answer. At this point the sender stops reading from its clients.",
@@ -170,12 +153,6 @@ class Mqtt(Section):
         unit="messages",
         ge=1,
     )
-    await_rel_timeout: Duration = setting(
-        Duration(INFINITY),
-        "After how long a QoS 2 identifier that got no PUBREL is forgotten. EMQX: 300 s. Never by default: forgetting it turns a "
-        "repeat of the publisher into a second message. It ends with the session in any case.",
-        ge=1000,
-    )
     max_subscriptions: Count = setting(
         Count(INFINITY),
         "Subscriptions of one session; further ones get 0x97.",
@@ -184,8 +161,9 @@ class Mqtt(Section):
     )
     max_mqueue_len: Count = setting(
         Count(1000),
-        "Messages that wait in memory for one session that is not durable. When it is full the oldest of QoS 0 goes first, then "
-        "the oldest. Durable sessions have no such queue: their messages are in the store.",
+        "Messages of QoS 1 and 2 that wait in memory for room in the window of one session that is not durable; when it is full the "
+        "oldest is dropped. QoS 0 never waits: it is sent at once, or dropped where the client does not read. Durable sessions have no "
+        "such queue, their messages are in the store.",
         unit="messages",
         ge=1,
     )
@@ -193,11 +171,6 @@ class Mqtt(Section):
         Size.parse("8MiB"),
         "Bytes of that queue. EMQX has no such limit, and a thousand messages may be a gigabyte.",
         ge=2**10,
-    )
-    upgrade_qos: Flag = setting(
-        False,
-        "Deliver at the QoS of the subscription even when the message came with a lower one. The standard says the lower of "
-        "both, so only clients made for it should be served this way.",
     )
     keepalive_max: Duration = setting(
         Duration(INFINITY),
@@ -237,16 +210,11 @@ class DurableSessions(Section):
     enable: Flag = setting(
         True,
         "Every session with an expiry above 0 is durable. EMQX: off. A broker that acknowledges a message and then forgets it "
-        "surprises people; whoever wants that can switch it off, and every session then lives in memory and ends with its gateway.",
+        "surprises people, so here nobody has to ask for it. Always on for now; off will mean that every session lives in the memory "
+        "of its gateway and ends with it.",
+        allowed="true",
     )
     batch_size: Whole = setting(100, "Messages that one poll of one stream returns at most.", unit="messages", ge=1, le=10_000)
-    idle_poll_interval: Duration = setting(
-        Duration.parse("10s"),
-        "How long a poll waits at the head of a stream before it answers that nothing came. New messages answer it at once, so "
-        "this only bounds how long a lost notification could go unnoticed.",
-        ge=100,
-        le=600_000,
-    )
     heartbeat_interval: Duration = setting(
         Duration.parse("5s"),
         "How often progress that may be lost without harm (QoS 1 acknowledgements, the time a session was last alive) is stored. "
@@ -254,24 +222,18 @@ class DurableSessions(Section):
         ge=100,
         le=600_000,
     )
-    renew_streams_interval: Duration = setting(
-        Duration.parse("1s"),
-        "How often a session asks for streams it does not know yet. New streams are announced, so this is a second chance.",
-        ge=100,
-        le=60_000,
-    )
-    session_gc_interval: Duration = setting(
-        Duration.parse("10m"),
-        "How often leftovers of ended sessions (routes of a removal that was interrupted, rows without a session) are looked for.",
-        ge=1000,
-        le=86_400_000,
-    )
     message_retention_period: Duration = setting(
         Duration.parse("7d"),
         "How long a message is kept, read or not; acknowledging frees nothing. EMQX: 1 d. A week survives a long weekend, and "
         "a session lasts as long by default. Messages go by whole generations, so up to `generation_length` later.",
         ge=1000,
     )
+
+    @model_validator(mode="after")
+    def _built(self) -> Self:
+        if not self.enable:
+            raise conflict("enable", "true")
+        return self
 
 
 class LocalWriteBuffer(Section):
@@ -282,12 +244,6 @@ class LocalWriteBuffer(Section):
         unit="messages",
         ge=1,
         le=100_000,
-    )
-    flush_interval: Duration = setting(
-        Duration.parse("100ms"),
-        "Longest time a record waits for a sync that hangs before new publishes are held back. Never an added delay.",
-        ge=1,
-        le=60_000,
     )
 
 
@@ -303,15 +259,6 @@ class Layout(Section):
         "second for the second, the last for all below. Lower makes fewer, larger streams.",
         unit="words",
         allowed=THRESHOLDS_ALLOWED,
-    )
-    topic_index_bytes: Whole = setting(
-        8,
-        "Length of the key that stands for a learned topic structure. Eight bytes of a hash practically never collide, and a "
-        "collision costs a filter at reading, nothing else.",
-        unit="bytes",
-        ge=4,
-        le=16,
-        fixed=True,
     )
 
     @model_validator(mode="after")
@@ -407,7 +354,6 @@ class Config(Section):
         pattern=r"^[^\x00]{1,4096}$",
         allowed="a path",
     )
-    node: Node = setting(Node(), "This node.")
     listeners: Listeners = setting(Listeners(), "Where clients connect.")
     gateway: Gateway = setting(Gateway(), "Processes that own the connections of clients, and what one connection may use.")
     mqtt: Mqtt = setting(Mqtt(), "What the protocol leaves to the broker.")

@@ -76,9 +76,9 @@ def test_values_from_the_environment_have_the_types_of_a_file() -> None:
     environ = {
         "HOLDFAST__DURABLE_STORAGE__MESSAGES__N_SHARDS": "3",
         "HOLDFAST__DURABLE_STORAGE__MESSAGES__LAYOUT__WILDCARD_THRESHOLDS": "[7, 8, 9]",
-        "HOLDFAST__DURABLE_SESSIONS__ENABLE": "false",
+        "HOLDFAST__GATEWAY__WATCHDOG": "false",
         "HOLDFAST__DURABLE_SESSIONS__MESSAGE_RETENTION_PERIOD": "90",
-        "HOLDFAST__NODE__NAME": "5",
+        "HOLDFAST__RAY__NAMESPACE": "5",
         "HOLDFAST__DATA_DIR": "/var/lib/holdfast",
         "HOLDFAST_REQUIRE": "not ours: one underscore",
         "PATH": "/bin",
@@ -87,9 +87,9 @@ def test_values_from_the_environment_have_the_types_of_a_file() -> None:
     messages = config.durable_storage.messages
     assert messages.n_shards == 3
     assert messages.layout.wildcard_thresholds == (7, 8, 9)
-    assert not config.durable_sessions.enable
+    assert not config.gateway.watchdog
     assert config.durable_sessions.message_retention_period.seconds == 90
-    assert (config.node.name, config.data_dir) == ("5", "/var/lib/holdfast")
+    assert (config.ray.namespace, config.data_dir) == ("5", "/var/lib/holdfast")
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_values_from_the_environment_have_the_types_of_a_file() -> None:
             'mqtt.max_inflight = "infinity" (from --set) is not allowed: it takes a whole number from 1 to 65535.',
         ),
         ("mqtt.max_inflight=true", "mqtt.max_inflight = true (from --set) is not allowed: it takes a whole number from 1 to 65535."),
-        ("mqtt.upgrade_qos=yes", 'mqtt.upgrade_qos = "yes" (from --set) is not allowed: it takes true or false.'),
-        ("mqtt.upgrade_qos=1", "mqtt.upgrade_qos = 1 (from --set) is not allowed: it takes true or false."),
+        ("gateway.watchdog=yes", 'gateway.watchdog = "yes" (from --set) is not allowed: it takes true or false.'),
+        ("gateway.watchdog=1", "gateway.watchdog = 1 (from --set) is not allowed: it takes true or false."),
         (
             "mqtt.max_subscriptions=0",
             'mqtt.max_subscriptions = 0 (from --set) is not allowed: it takes a whole number from 1 or "infinity".',
@@ -140,11 +140,12 @@ def test_values_from_the_environment_have_the_types_of_a_file() -> None:
             "listeners.tcp.bind=1883",
             'listeners.tcp.bind = "1883" (from --set) is not allowed: it takes an address such as "127.0.0.1:1883" or "[::1]:1883".',
         ),
-        ("node.name=a b", 'node.name = "a b" (from --set) is not allowed: it takes 1 to 128 letters, digits and _ . @ -.'),
+        ("ray.namespace=a b", 'ray.namespace = "a b" (from --set) is not allowed: it takes 1 to 64 letters, digits and _ . -.'),
+        ("durable_sessions.enable=false", "durable_sessions.enable = false (from --set) is not allowed: it takes true."),
         ("mqtt.max_inflght=5", "mqtt.max_inflght = 5 (from --set) is not a setting: did you mean mqtt.max_inflight?"),
         ("mqtt.batch_size=5", "mqtt.batch_size = 5 (from --set) is not a setting: did you mean durable_sessions.batch_size?"),
         ("mqtt.zzz=5", "mqtt.zzz = 5 (from --set) is not a setting: mqtt has session_expiry_interval, session_expiry_max, "),
-        ("zzz=5", "zzz = 5 (from --set) is not a setting: the file has data_dir, node, listeners, gateway, mqtt, "),
+        ("zzz=5", "zzz = 5 (from --set) is not a setting: the file has data_dir, listeners, gateway, mqtt, "),
         ("log=5", "log = 5 (from --set) is not allowed: log is a section with the settings level, format."),
         ("log.level.x=5", "log.level.x = 5 (from --set) is not a setting: nothing is below log.level, which takes "),
         ("gateway.count", "--set gateway.count is not allowed: it takes section.key=value, such as --set mqtt.max_inflight=64."),
