@@ -89,6 +89,7 @@ def test_a_repeated_frame_gets_its_old_answer_and_stores_nothing() -> None:
 
 
 def test_a_gap_in_the_numbers_closes_the_link() -> None:
+    """A frame ahead of the sequence means that one before it was lost, and is not taken."""
     h = linked()
     h.receive(G, Request(5, [Check([])]))
     h.tick()
@@ -113,6 +114,7 @@ def test_power_loss_before_the_sync_loses_record_and_number_together() -> None:
 
 
 def test_retained_here_and_deleted_by_an_empty_payload() -> None:
+    """A query gets what matches, in order; what was deleted stays deleted over a restart."""
     h = linked()
     conn = connect(h, b"p").conn
     h.ask(G, publish(b"p", conn, b"a/b", b"a/c", b"b", retain=1))

@@ -58,6 +58,7 @@ def test_late_frames_of_an_older_connection_have_no_effect() -> None:
 
 
 def test_connection_numbers_grow_over_crashes() -> None:
+    """A connection of a later life of the shard is never taken for an older one."""
     h = linked()
     first = connect(h, b"a").conn
     h.reopen()
@@ -145,6 +146,7 @@ def test_an_ended_session_leaves_work_until_it_is_done(how: str) -> None:
 
 
 def test_a_session_without_end_never_expires_and_a_resume_cancels_the_timer() -> None:
+    """However long it waits; and a timer set at a former disconnect ends nothing later."""
     h = linked()
     forever = connect(h, b"a", expiry_s=EXPIRY_NEVER)
     short = connect(h, b"b", expiry_s=10)
@@ -156,6 +158,7 @@ def test_a_session_without_end_never_expires_and_a_resume_cancels_the_timer() ->
 
 
 def test_a_disconnect_can_change_the_expiry_and_zero_ends_the_session() -> None:
+    """DISCONNECT with expiry 0 leaves nothing to resume."""
     h = linked()
     first = connect(h, b"c", expiry_s=60)
     h.ask(G, Disconnect(b"c", first.conn, NORMAL, 0))
@@ -175,6 +178,7 @@ def test_a_will_is_stored_in_the_record_that_ends_its_connection(how: int, told:
 
 
 def test_a_delayed_will_waits_and_a_resume_cancels_it() -> None:
+    """Of two wills with a delay only the one whose client stays away is published, and not before its time."""
     h = linked()
     position = route(h, b"w")
     will = Will(b"w", 1, False, 5, b"\0gone")
