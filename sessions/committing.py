@@ -157,10 +157,12 @@ class Committing:
         for session, reply in zip(sessions, replies, strict=True):
             assert isinstance(reply, CommitDone)
             session.committing = False
-            if session.dropped:
-                continue
             if reply.code == TAKEN:
-                self._taken(session)
+                session.committed()
+                if not session.dropped:
+                    self._taken(session)
+            elif session.dropped:
+                continue
             elif reply.code == OLD_TOKEN:
                 self.listener.replaced(home)
             else:
@@ -168,13 +170,8 @@ class Committing:
                 self.listener.refused(session, reply.code)
 
     def _taken(self, session: Session) -> None:
-        session.commits_done += 1
-        done = session.commits_done
-        waiting = session.after_commit
-        while waiting and waiting[0][0] <= done:
-            waiting.popleft()[1]()
         releases = session.releases
-        while releases and releases[0][0] <= done:
+        while releases and releases[0][0] <= session.commits_done:
             packet_ids = releases.popleft()[1]
             if session.attached:
                 self._state.outputs[session.link].pubrel(session.conn, packet_ids)

@@ -82,8 +82,8 @@ class Session:
     __slots__ = (
         "adding", "after_commit", "attached", "busy", "client", "commits_done", "committing", "conn", "dropped", "home",
         "in_heartbeat", "later", "link", "one", "operations", "places", "progress_dirty", "queries", "ranges", "received",
-        "releases", "rereads", "reserved", "reserved_bytes", "retained", "rows", "running", "session_id", "starving", "subs", "two",
-        "uncertain", "window",
+        "releases", "removals", "rereads", "reserved", "reserved_bytes", "retained", "rows", "running", "session_id", "starving",
+        "subs", "two", "uncertain", "window",
     )  # fmt: skip
 
     def __init__(self, client: bytes, session_id: int, home: int, one: Track, two: Track, ranges: RangeLog) -> None:
@@ -131,6 +131,8 @@ class Session:
         self.commits_done = 0
         self.committing = False
         self.after_commit: deque[tuple[int, Callable[[], None]]] = deque()
+        self.removals: deque[tuple[int, Callable[[], None]]] = deque()
+        """Routes to be removed after a commit: also when the session is dropped while the commit is under way."""
 
     @property
     def next_commit(self) -> int:
@@ -156,6 +158,13 @@ class Session:
     def on_commit(self, then: Callable[[], None]) -> None:
         """Call this when everything that is changed now is committed."""
         self.after_commit.append((self.next_commit, then))
+
+    def committed(self) -> None:
+        """The commit that was under way is taken: what waited for it goes on."""
+        self.commits_done += 1
+        for waiting in (self.after_commit, self.removals):
+            while waiting and waiting[0][0] <= self.commits_done:
+                waiting.popleft()[1]()
 
     def check(self) -> None:
         self.one.check()

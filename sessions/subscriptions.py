@@ -17,6 +17,7 @@ Packets that name the same filter are carried out one after the other, in the or
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from mqtt.reason import ReasonCode
 from sessions.committing import Committing, Home
@@ -233,7 +234,8 @@ class Subscriptions:
             self._committing.put(session, PLACE, place_key(sub.sub_id, shard), None)
         self._committing.put(session, WORK, sub_key(sub.sub_id), pack_row((sub.terms.filter,)))
         home, client = self._homes[session.home], session.client
-        session.on_commit(lambda: self._routes.remove(home, client, sub.sub_id, sub.terms.filter))
+        remove = partial(self._routes.remove, home, client, sub.sub_id, sub.terms.filter)
+        session.removals.append((session.next_commit, remove))
 
     def remove_unfinished(self, session: Session, sub: Subscription) -> None:
         """A subscription that was being added when its session was lost: it was never acknowledged."""

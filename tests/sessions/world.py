@@ -462,7 +462,7 @@ class World:
                 newest: dict[tuple[bytes, bytes, int], int] = {}
                 seen: set[int] = set()
                 for number in numbers:
-                    if number in seen:
+                    if number in seen or (filter, number) in refused:
                         continue
                     seen.add(number)
                     item = self.published[number]
