@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from actors import ROOT
 from actors.census import Census, take_census
 from actors.probe import mqtt_answers
 from actors.processes import DATA_MARK, ProcessId, alive, identify, marked
+from actors.run import read_run
 
 START_S = 60.0
 BACK_S = 20.0
@@ -92,6 +94,9 @@ def a_broker(data_dir: Path) -> Iterator[Broker]:
         yield broker
     finally:
         broker.down()
+        if (run := read_run(data_dir)) is not None:
+            # A killed launcher leaves it for the next `up`, which does not come here.
+            shutil.rmtree(run.run_dir, ignore_errors=True)
         left = marked(DATA_MARK, str(data_dir))
         for process in left:
             os.kill(process.pid, signal.SIGKILL)
