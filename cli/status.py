@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from actors.census import take_census
+from actors.topology import member_name
 from cli.paths import data_path
 
 
@@ -22,13 +23,15 @@ def status(
     """Show every process of the broker, and whether it answers."""
     census = take_census(data_path(data_dir))
     if as_json:
-        listeners = [dataclasses.asdict(listener) for listener in census.listeners]
+        # By the name that `processes` has for it.
+        listeners = [{**dataclasses.asdict(listener), "gateway": member_name("gateway", listener.gateway)} for listener in census.listeners]
         processes = [dataclasses.asdict(row) for row in census.processes]
         print(json.dumps({"ready": census.ready, "data_dir": str(census.data_dir), "listeners": listeners, "processes": processes}))
         return
     print(f"{'ready' if census.ready else 'not ready'}: {census.data_dir}")
     for listener in census.listeners:
         shared = " (shared)" if listener.shared else ""
-        print(f"  {listener.kind:<4} {listener.host}:{listener.port} gateway {listener.gateway}{shared}")
+        gateway = member_name("gateway", listener.gateway)
+        print(f"  {listener.kind:<4} {listener.host}:{listener.port} {gateway}{shared}")
     for row in census.processes:
         print(f"  {row.pid:>8} {row.role:<10} {row.name}")

@@ -140,6 +140,8 @@ def test_status_is_json_with_the_promised_keys(running: Broker) -> None:
     assert (
         all(each.keys() == {"gateway", "kind", "host", "port", "shared"} for each in answer["listeners"]) and len(answer["listeners"]) == 2
     )
+    gateways = {each["name"] for each in answer["processes"] if each["role"] == "gateway"}
+    assert {each["gateway"] for each in answer["listeners"]} == gateways, "a listener names its gateway as the list of processes does"
     assert all(each.keys() == {"pid", "role", "name"} for each in answer["processes"])
 
 
