@@ -39,7 +39,7 @@ class Terms:
 
 class Range:
     __slots__ = (
-        "after", "copies", "count1", "count2", "first1", "first2", "merged", "number", "open1", "open2", "shard", "streams",
+        "after", "copies", "count1", "count2", "first1", "first2", "gate", "merged", "number", "open1", "open2", "shard", "streams",
         "terms", "upto",
     )  # fmt: skip
 
@@ -61,6 +61,8 @@ class Range:
         self.copies = copies
         self.open1 = False
         self.open2 = False
+        self.gate = 0
+        """The commit of this session that writes it; 0: it was loaded."""
 
     @property
     def last1(self) -> int:
@@ -112,15 +114,16 @@ class RangeLog:
 
     def add(
         self, terms: Terms, shard: int, merged: bool, streams: list[tuple[int, bytes]], after: int, upto: int,
-        count1: int, count2: int, copies: list[bytes],
+        count1: int, count2: int, copies: list[bytes], gate: int,
     ) -> tuple[int, int]:  # fmt: skip
-        """Assign numbers to messages that were just read: the first one on each track."""
+        """Assign numbers to messages that were just read: the first one on each track.  gate: the next commit."""
         first1, first2 = self.one.assign(count1), self.two.assign(count2)
         grown = self._grow(terms, shard, merged, streams, after, upto, count1, count2) if merged else None
         if grown is None:
             grown = Range(
                 self.next_number, terms, shard, merged, streams, after, upto, first1, count1, first2, count2, copies
             )  # fmt: skip
+            grown.gate = gate
             self.next_number += 1
             self.open[grown.number] = self.fresh[grown.number] = grown
         self._enqueue(grown, count1 > 0, count2 > 0)

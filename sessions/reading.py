@@ -192,7 +192,7 @@ class Reading:
         count1, count2 = _counts(firsts)
         first1 = first2 = 0
         if count1 or count2:
-            first1, first2 = session.ranges.add(terms, shard, merged, streams, after, upto, count1, count2, [])
+            first1, first2 = session.ranges.add(terms, shard, merged, streams, after, upto, count1, count2, [], session.next_commit)
             self.committing.soon(session)
         self._queue(session, terms, bodies, indexes, firsts, first1, first2, session.next_commit if count2 else NO_GATE)
 
@@ -206,7 +206,7 @@ class Reading:
         first1 = first2 = 0
         if count1 or count2:
             copies = [values[index] for index, first in zip(indexes, firsts, strict=True) if first & _QOS_BITS]
-            first1, first2 = session.ranges.add(sub.terms, COPIES, False, [], 0, 0, count1, count2, copies)
+            first1, first2 = session.ranges.add(sub.terms, COPIES, False, [], 0, 0, count1, count2, copies, session.next_commit)
             self.committing.soon(session)
         self._queue(session, sub.terms, bodies, indexes, firsts, first1, first2, session.next_commit if count1 or count2 else NO_GATE)
 
@@ -265,6 +265,7 @@ class Reading:
         packet_ids, numbers, _ = _columns(session, firsts, again.first1, again.first2)
         one, two, received = session.one, session.two, session.received
         kept: list[int] = []
+        unsent2 = False
         again_firsts = bytearray()
         for at, first in enumerate(firsts):
             qos = first & _QOS_BITS
@@ -275,11 +276,18 @@ class Reading:
             if track.is_finished(number):
                 continue
             kept.append(at)
-            again_firsts.append(first | DUP if number <= track.sent else first)
+            if number <= track.sent:
+                first |= DUP
+            elif qos == QOS2:
+                unsent2 = True
+            again_firsts.append(first)
         if not kept:
             return
-        gate = session.next_commit if again.number in session.ranges.fresh and (again.count2 or again.shard == COPIES) else NO_GATE
-        if gate:
+        # QoS 2 leaves when its range and the mark that it was sent are committed, copies when they are.
+        gate = again.gate if again.count2 or again.shard == COPIES else NO_GATE
+        if unsent2:
+            gate = session.next_commit
+            session.progress_dirty = True
             self.committing.soon(session)
         self._state.counters.sent_again += len(kept)
         session.window.add(

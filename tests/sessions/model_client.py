@@ -25,6 +25,7 @@ class ModelClient:
     name: bytes
     receive_max: int
     conn: int = 0
+    former: set[int] = field(default_factory=set)
     link: int = 0
     online: bool = False
     attached: bool = False
@@ -53,6 +54,7 @@ class ModelClient:
         return found
 
     def connected(self, conn: int, link: int, fresh: bool) -> None:
+        self.former.add(self.conn)
         self.conn, self.link, self.online, self.attached = conn, link, True, False
         self._gone()
         if fresh:
