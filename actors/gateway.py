@@ -17,6 +17,7 @@ from itertools import count
 import structlog
 
 from actors.connection import ClientConnection
+from actors.fatal import die_of
 from actors.heartbeat import Heartbeat
 from actors.links import Link, LinkClient, LinkServer
 from actors.pump import Pump, settle_gc
@@ -220,9 +221,12 @@ class GatewayServer:
     # ------------------------------------------------------------------ the core
 
     def _feed(self, event: Event) -> None:
-        effects = self._core.handle(event)
-        if effects:
-            self._carry_out(effects)
+        try:
+            effects = self._core.handle(event)
+            if effects:
+                self._carry_out(effects)
+        except Exception as error:
+            die_of(error, type(event).__name__)
         self._pump.soon()
 
     def _tick(self) -> None:

@@ -9,6 +9,8 @@ import asyncio
 import gc
 from collections.abc import Callable
 
+from actors.fatal import die_of
+
 
 class Pump:
     def __init__(self, tick: Callable[[], None]) -> None:
@@ -49,7 +51,10 @@ class Pump:
 
     def _run(self) -> None:
         self._scheduled = False
-        self._tick()
+        try:
+            self._tick()
+        except Exception as error:
+            die_of(error, "a turn of the loop")
 
 
 def settle_gc() -> None:

@@ -11,6 +11,7 @@ import secrets
 
 import structlog
 
+from actors.fatal import die_of
 from actors.links import Link, LinkServer
 from actors.pump import Pump, settle_gc
 from actors.settings import session_options
@@ -99,7 +100,10 @@ class SessionServer:
     # ------------------------------------------------------------------ the core
 
     def _feed(self, event: Event) -> None:
-        self._carry_out(self._core.handle(event))
+        try:
+            self._carry_out(self._core.handle(event))
+        except Exception as error:
+            die_of(error, type(event).__name__)
         self._pump.soon()
 
     def _tick(self) -> None:

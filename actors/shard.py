@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 import structlog
 
+from actors.fatal import die, die_of
 from actors.links import Link, LinkServer
 from actors.pump import Pump, settle_gc
 from actors.settings import shard_options, store_options
@@ -29,7 +30,20 @@ from shards.clock import AgeClock, AgeMark, Reading
 from shards.core import ShardCore
 from shards.engine import HOME_FAMILY, StoreFailed, StoreFull, StoreInUse
 from shards.engine_rocks import RocksEngine
-from shards.events import CloseLink, Committed, Effect, FrameReceived, LinkDown, LinkUp, Send, SendToShard, SpaceChanged, Submit, TickEnded
+from shards.events import (
+    CloseLink,
+    Committed,
+    Effect,
+    Event,
+    FrameReceived,
+    LinkDown,
+    LinkUp,
+    Send,
+    SendToShard,
+    SpaceChanged,
+    Submit,
+    TickEnded,
+)
 from shards.frames import Entry, Frame, Reply, Retain, Retained, decode, encode
 from shards.rows import META
 from shards.slots import SlotTable
@@ -161,10 +175,16 @@ class ShardServer:
             self._core.note(AGE_ROW, self._age.mark(reading).encode())
         elapsed_us = (time.monotonic_ns() - self._opened) // 1000
         now = TickEnded(elapsed_us, self._age.age_ms(reading), reading.wall_ms, self._age.suspended)
-        self._carry_out(self._core.handle(now))
+        self._carry_out(self._handle(now))
         if self._core.busy:
             self._pump.soon()
         self._pump.within(TICK_WITHIN_MS)
+
+    def _handle(self, event: Event) -> list[Effect]:
+        try:
+            return self._core.handle(event)
+        except Exception as error:
+            die_of(error, type(event).__name__)
 
     def _carry_out(self, effects: list[Effect]) -> None:
         links = self._links
@@ -195,7 +215,7 @@ class ShardServer:
                 case commits.StartSync():
                     asyncio.get_running_loop().call_soon(self._begin_sync)
                 case commits.Committed(position):
-                    self._carry_out(self._core.handle(Committed(position)))
+                    self._carry_out(self._handle(Committed(position)))
                     if self._core.busy:
                         self._pump.soon()
                 case commits.Refused(position, reason):
@@ -217,12 +237,10 @@ class ShardServer:
         else:
             self._drive(self._committer.handle(commits.SyncFailed(str(error))))
 
-    def _die(self, reason: str) -> None:
+    def _die(self, reason: str) -> NoReturn:
         """RAM and disk may differ from here on: the process ends, the next one reads the disk."""
         self._failed = reason
-        log.error("shard.failed", shard=self._index, cause=reason)
-        sys.stderr.flush()
-        os._exit(70)
+        die("shard.failed", shard=self._index, cause=reason)
 
     # ------------------------------------------------------------------ room on the disk
 
@@ -235,14 +253,14 @@ class ShardServer:
             if seen != level:
                 level = seen
                 log.warning("shard.space", shard=self._index, free_bytes=free, level=level)
-                self._carry_out(self._core.handle(SpaceChanged(level)))
+                self._carry_out(self._handle(SpaceChanged(level)))
             await asyncio.sleep(SPACE_EVERY_SECONDS)
 
     # ------------------------------------------------------------------ LinkOwner
 
     def link_up(self, link: Link) -> None:
         self._links[link.number] = link
-        self._carry_out(self._core.handle(LinkUp(link.number, link.peer_role, link.peer_name)))
+        self._carry_out(self._handle(LinkUp(link.number, link.peer_role, link.peer_name)))
         self._pump.soon()
 
     def link_frame(self, link: Link, data: bytes) -> None:
@@ -251,12 +269,12 @@ class ShardServer:
         except ValueError as error:
             link.close(str(error))
             return
-        self._core.handle(FrameReceived(link.number, frame))
+        self._handle(FrameReceived(link.number, frame))
         self._pump.soon()
 
     def link_down(self, link: Link) -> None:
         self._links.pop(link.number, None)
-        self._core.handle(LinkDown(link.number))
+        self._handle(LinkDown(link.number))
 
     def outbox_arrived(self, shard: int, upto: int) -> None:
         """A retained message of ours is at its home."""
