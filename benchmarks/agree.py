@@ -20,7 +20,7 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.bench import target
-from benchmarks.brokers import Broker, Holdfast, Mosquitto, find_mosquitto
+from benchmarks.brokers import Broker, Holdfast, Mosquitto, ended_from_outside, find_mosquitto
 from benchmarks.load import run
 from benchmarks.outcome import Result
 from benchmarks.scenarios import Options
@@ -181,7 +181,7 @@ def agree(
     if not (meter / METER).is_file():
         print(f"HOLDFAST_LOAD names {meter}, where there is no {METER}", file=sys.stderr)
         raise typer.Exit(2)
-    with tempfile.TemporaryDirectory(prefix="agree-") as directory:
+    with ended_from_outside(), tempfile.TemporaryDirectory(prefix="agree-") as directory:
         try:
             found = _all(meter, broker, repeats, comparisons(seconds, messages), only or [], Path(directory), tolerance)
         except (RunFailed, subprocess.TimeoutExpired) as failure:

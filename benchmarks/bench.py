@@ -8,7 +8,6 @@ Exit code 0: Holdfast has a result in every scenario and lost, doubled and disor
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import tempfile
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import meter
-from benchmarks.brokers import Broker, Holdfast, Mosquitto, find_mosquitto
+from benchmarks.brokers import Broker, Holdfast, Mosquitto, ended_from_outside, find_mosquitto
 from benchmarks.clients import Endpoint
 from benchmarks.load import Record, Target, run
 from benchmarks.scenarios import Options
@@ -139,13 +138,8 @@ def main(words: Sequence[str] | None = None) -> int:
     turns = [turn for turn in turns if not asked.only or turn.scenario in asked.only]
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     results = ResultsFile(asked.results or RESULTS / f"{stamp}-{meter.commit().rstrip('+')}.json")
-    # Ended from outside, we still end our brokers: the default of this signal would leave them running.
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        with tempfile.TemporaryDirectory(prefix="bench-", dir=asked.dir) as directory:
-            return _measure(_brokers(asked.brokers.split(","), Path(directory), asked.set), turns, version, results)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with ended_from_outside(), tempfile.TemporaryDirectory(prefix="bench-", dir=asked.dir) as directory:
+        return _measure(_brokers(asked.brokers.split(","), Path(directory), asked.set), turns, version, results)
 
 
 def _brokers(names: Sequence[str], directory: Path, settings: Sequence[str]) -> list[Broker]:

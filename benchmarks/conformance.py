@@ -21,7 +21,7 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.brokers import free_port
+from benchmarks.brokers import ended_from_outside, free_port
 from benchmarks.workers import RunFailed
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -180,7 +180,7 @@ def conformance(
     extra = [word for pattern in tests or () for word in ("--only", pattern)]
     try:
         exempt = read_exceptions(exceptions)
-        with tempfile.TemporaryDirectory(prefix="conformance-") as work:
+        with ended_from_outside(), tempfile.TemporaryDirectory(prefix="conformance-") as work:
             if port:
                 place = Place("127.0.0.1", port, restart_cmd, crash_cmd)
                 rows = [row for suite in chosen for row in run_suite(suites, suite, place, extra, Path(work))]

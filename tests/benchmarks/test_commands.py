@@ -157,3 +157,25 @@ def test_mosquitto_is_measured(mqtt: str, tmp_path: Path, capsys: pytest.Capture
         assert record["fdatasync_p50_ms"]["before"] > 0
     assert records[0]["result"]["delivered"] == 20_000
     assert "| offline store, acked/s" in capsys.readouterr().out
+
+
+def command_line(pid: str) -> str:
+    try:
+        return Path("/proc", pid, "cmdline").read_text(errors="replace")
+    except OSError:
+        return ""  # ended while we looked
+
+
+@pytest.mark.slow
+@pytest.mark.needs("mosquitto")
+def test_a_benchmark_that_is_ended_leaves_no_broker(tmp_path: Path) -> None:
+    """SIGTERM in the middle of a run: the broker's directory goes, and with it the broker."""
+    words = ["--quick", "--brokers", "mosquitto", "--dir", str(tmp_path), "--results", str(tmp_path / "r.json")]
+    running = subprocess.Popen([sys.executable, "-m", "benchmarks", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    assert running.stderr.readline().startswith("ingest")
+    running.terminate()
+    assert running.wait(30) == 143
+    running.stderr.close()
+    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and str(tmp_path) in command_line(pid)]
+    assert not list(tmp_path.glob("bench-*"))
