@@ -71,8 +71,9 @@ class Acks:
         self._state.counters.acks_unknown += len(packet_ids) - count
         self._finished(session, count)
         if moved:
+            session.progress_dirty = True
             if session.ranges.progressed1():
-                self._committing.soon(session)
+                self._committing.lazily(session)
             else:
                 self._committing.progressed(session)
         return True
@@ -148,8 +149,9 @@ class Acks:
 
     def _finish_two(self, session: Session, number: int) -> None:
         self._finished(session, 1)
+        session.progress_dirty = True
         if session.finish_two(number) and session.ranges.progressed2():
-            self._committing.soon(session)
+            self._committing.lazily(session)
         else:
             self._committing.progressed(session)
 

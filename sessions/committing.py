@@ -1,7 +1,9 @@
 """Group commit: the changed rows of all sessions of a home, in one request at a time.
 
 The next request leaves when the previous one is answered, so the longer a sync takes the more sessions share the next one;
-nothing waits for a timer.  Acknowledgements of QoS 1 alone are the exception: they wait for company, up to the heartbeat.
+nothing that somebody waits for waits for a timer.  What may be committed lazily (PROTOCOLS 12) waits for company: QoS 1
+assignments for some milliseconds, in which most of them are acknowledged and leave no row; acknowledgements alone up to the
+heartbeat.
 
 What must not leave before its commit (PROTOCOLS 12) waits for a number: `Session.next_commit` when it was changed.
 
@@ -60,7 +62,8 @@ class Committing:
         self._state = state
         self._homes = homes
         self._place_of = place_of
-        self._lazy: Later[Session] = Later(state.options.heartbeat_ms)
+        self._lazy: Later[Session] = Later(state.options.lazy_commit_ms)
+        self._heartbeat: Later[Session] = Later(state.options.heartbeat_ms)
 
     # ---------------------------------------------------------------- marking
     def soon(self, session: Session) -> None:
@@ -72,19 +75,29 @@ class Committing:
         session.rows[family, suffix] = value
         self.soon(session)
 
+    def lazily(self, session: Session) -> None:
+        """Something has changed that costs at most a repeat if it is lost."""
+        if not session.in_lazy:
+            session.in_lazy = True
+            self._lazy.add(self._state.now_ms, session)
+
     def progressed(self, session: Session) -> None:
         """Only acknowledgements or sent marks have changed."""
         session.progress_dirty = True
         if not session.in_heartbeat:
             session.in_heartbeat = True
-            self._lazy.add(self._state.now_ms, session)
+            self._heartbeat.add(self._state.now_ms, session)
 
     # ---------------------------------------------------------------- a turn
     def turn(self) -> None:
         state = self._state
-        for session in self._lazy.due(state.now_ms):
+        for session in self._heartbeat.due(state.now_ms):
             session.in_heartbeat = False
             if session.progress_dirty and not session.dropped:
+                self.soon(session)
+        for session in self._lazy.due(state.now_ms):
+            session.in_lazy = False
+            if not session.dropped:
                 self.soon(session)
         for home in self._homes.values():
             if home.dirty and home.token and not home.under_way:
@@ -92,7 +105,8 @@ class Committing:
 
     @property
     def next_ms(self) -> int | None:
-        return self._lazy.next_ms
+        due = [at for at in (self._lazy.next_ms, self._heartbeat.next_ms) if at is not None]
+        return min(due) if due else None
 
     def _send(self, home: Home) -> None:
         sessions: list[Session] = []

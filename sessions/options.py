@@ -17,6 +17,9 @@ class SessionOptions:
     max_inflight: int = 1024
     """QoS 1 and 2 messages on their way to one client; its own Receive Maximum may be less."""
     max_subscriptions: int = 1 << 31
+    lazy_commit_ms: int = 20
+    """The longest that QoS 1 assignments wait to be committed.  With one message at a time to each of many sessions, writing
+    them at once costs as much as delivering them, and most are acknowledged before that."""
     heartbeat_ms: int = 5_000
     """The longest that acknowledgements of QoS 1 alone wait to be committed."""
     unsent_bytes_max: int = 8 << 20

@@ -193,7 +193,10 @@ class Reading:
         first1 = first2 = 0
         if count1 or count2:
             first1, first2 = session.ranges.add(terms, shard, merged, streams, after, upto, count1, count2, [], session.next_commit)
-            self.committing.soon(session)
+            if count2:
+                self.committing.soon(session)
+            else:
+                self.committing.lazily(session)
         self._queue(session, terms, bodies, indexes, firsts, first1, first2, session.next_commit if count2 else NO_GATE)
 
     def copy(self, session: Session, sub: Subscription, values: list[bytes]) -> None:

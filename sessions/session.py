@@ -81,7 +81,7 @@ class Reread:
 class Session:
     __slots__ = (
         "adding", "after_commit", "attached", "busy", "client", "commits_done", "committing", "conn", "dropped", "home",
-        "in_heartbeat", "later", "link", "one", "operations", "places", "progress_dirty", "queries", "ranges", "received",
+        "in_heartbeat", "in_lazy", "later", "link", "one", "operations", "places", "progress_dirty", "queries", "ranges", "received",
         "releases", "removals", "rereads", "reserved", "reserved_bytes", "retained", "rows", "running", "session_id", "starving",
         "subs", "two", "uncertain", "window",
     )  # fmt: skip
@@ -128,6 +128,7 @@ class Session:
         self.places: dict[Cursor, None] = {}
         self.progress_dirty = False
         self.in_heartbeat = False
+        self.in_lazy = False
         self.commits_done = 0
         self.committing = False
         self.after_commit: deque[tuple[int, Callable[[], None]]] = deque()

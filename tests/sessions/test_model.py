@@ -10,7 +10,7 @@ from sessions.options import SessionOptions
 from tests.sessions.world import World
 
 SMALL = SessionOptions(
-    batch_size=5, max_inflight=20, unsent_bytes_max=2_000, poll_bytes_max=400, deliver_bytes_max=300, heartbeat_ms=40,
+    batch_size=5, max_inflight=20, unsent_bytes_max=2_000, poll_bytes_max=400, deliver_bytes_max=300, heartbeat_ms=40, lazy_commit_ms=3,
     range_messages_max=12, range_streams_max=2, commit_sessions_max=2, routes_per_request_max=2, route_wait_ms=10_000, retry_ms=20,
 )  # fmt: skip
 
