@@ -89,6 +89,7 @@ LOST_CONNECTIONS_PER_RECORD = 500
 TIMERS_PER_RECORD = 200
 REFUSED_RETRY_MS = 1000
 _HOUSEKEEPING_EVERY_US = 1_000_000
+_TIME_MARK_EVERY_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,7 @@ class ShardCore:
         self._space = 0
         self._elapsed_us = 0
         self._housekept_us = -_HOUSEKEEPING_EVERY_US
+        self._marked_ms = 0
         self._begun = False
         self._outbox_at_open = self._retained.newest_waiting
         self._held: list[tuple[int, Answer]] = []
@@ -237,6 +239,7 @@ class ShardCore:
             self._begun = True
             self._inbox.begin(elapsed_us)
         self._clock.at(elapsed_us)
+        stored = self._publishing.counters.stored
         effects: list[Effect] = []
         out = Outcome()
         draft = self._draft
@@ -251,8 +254,17 @@ class ShardCore:
         while self._arrived and self._publishing.taken < self._options.messages_per_record_max:
             link, frame = self._arrived.popleft()
             self._receive(link, frame, age_ms, wall_ms, effects)
+        self._mark_time(wall_ms, stored)
         self._submit(effects)
         return effects
+
+    def _mark_time(self, wall_ms: int, stored: int) -> None:
+        """Every so often, where in the log this wall-clock time is; only in a record that stores messages."""
+        if self._publishing.counters.stored != stored and wall_ms - self._marked_ms >= _TIME_MARK_EVERY_MS:
+            self._store.note_time(self._draft.ops, self._submitted_upto + 1, wall_ms)
+            self._marked_ms = wall_ms
+        elif wall_ms < self._marked_ms:
+            self._marked_ms = wall_ms
 
     def _receive(self, link: int, frame: Frame, age_ms: int, wall_ms: int, effects: list[Effect]) -> None:
         known = self._roles.get(link)

@@ -25,6 +25,9 @@ __all__ = ["GenerationDropped", "GenerationId", "GenerationInfo", "Read", "Stale
 _RANGE_CHUNK_COUNT = 256
 _RANGE_CHUNK_BYTES = 1 << 20
 _NO_LIMIT = 1 << 62
+# Behind the rows of the learned structure, before every static key (docs/formats.md, "Time marks").
+_TIME_MARK = bytes(7) + b"\x01"
+_TIME_MARKS_END = bytes(7) + b"\x02"
 
 
 class StaleKey(ValueError):
@@ -79,7 +82,30 @@ class Store:
         """Growth, or the ops of a roll, that were in a record that was refused: they come again with the next ``take_growth``."""
         self._given_back.extend(ops)
 
+    def note_time(self, ops: list[Op], position: int, wall_ms: int) -> None:
+        """A mark in the current generation: messages from ``position`` on were published at ``wall_ms`` or later.
+
+        Sparse: the caller decides how often. It says where a reading by time begins, for people; it orders nothing.
+        """
+        ops.append((self.current_generation, _TIME_MARK + position.to_bytes(8, "big"), wall_ms.to_bytes(8, "big")))
+
     # ---- reading
+
+    def position_at(self, wall_ms: int) -> int:
+        """A position after which everything published at ``wall_ms`` or later comes, and little that is older.
+
+        Where the wall clock was set back, times repeat: then more comes than was asked for, never less.
+        """
+        reached: int | None = None
+        for info in self._generations.infos():
+            start = _TIME_MARK
+            while marks := self._engine.scan(info.id, start, _TIME_MARKS_END, 1000):
+                for key, value in marks:
+                    if int.from_bytes(value, "big") >= wall_ms:
+                        return info.since if reached is None else reached
+                    reached = int.from_bytes(key[8:], "big") - 1
+                start = marks[-1][0] + b"\x00"
+        return self._generations.current.since if reached is None else reached
 
     def streams(self, topic_filter: bytes, after: int) -> list[tuple[GenerationId, Stream]]:
         """Where messages that match the filter and come after ``after`` can be, by (generation, static key)."""

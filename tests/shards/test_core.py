@@ -272,3 +272,21 @@ def test_generations_roll_and_are_dropped_by_age() -> None:
     h.tick()
     (result,) = h.take(S, Result)
     assert result.told is not None and result.told.lost  # type: ignore[union-attr]
+
+
+def test_a_reading_by_time_begins_before_the_first_message_of_that_time_and_not_much_earlier() -> None:
+    """Marks every ten seconds, over generations; a wall clock that was set back gives more, never less."""
+    h = linked(generation_ms=40_000)
+    conn = connect(h, b"p").conn
+    route(h, b"t")
+    published: list[tuple[int, int]] = []
+    for _ in range(60):
+        h.ask(G, publish(b"p", conn, b"t"))
+        published.append((h.now_ms, h.core.watermark))
+        h.tick(2_000)
+    assert len(h.core._store.generations()) >= 3
+    for wanted_ms, position in published:
+        at = h.core._store.position_at(wanted_ms)
+        assert at < position
+        assert sum(at < other < position for _, other in published) <= 6
+    assert h.core._store.position_at(0) < published[0][1]
