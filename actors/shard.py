@@ -3,6 +3,10 @@
 The store is written on the loop, unsynced; the sync runs in one thread of its own, because it releases the interpreter lock
 and nothing else of the store does (docs/performance.md).  A write or a sync that fails ends the process: what is on disk is
 read again by the next one, and whoever was not answered sends again.
+
+A full disk is no such failure: the store has nothing of the refused record.  It and those behind it are held, in their order,
+and written when there is room; until then nobody is answered, and gateways are refused further frames, so what is held is
+bounded by the frames that others may have without an answer.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import asyncio
 import os
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -58,6 +63,7 @@ OPEN_RETRY_SECONDS = 1.0
 SPACE_EVERY_SECONDS = 1.0
 SPACE_LOW_BYTES = 256 << 20
 SPACE_NONE_BYTES = 64 << 20
+HELD_RETRY_SECONDS = 0.25
 
 
 def read_clocks() -> Reading:
@@ -79,6 +85,10 @@ class ShardServer:
         self._started: Announcement | None = None
         self._links: dict[int, Link] = {}
         self._failed = ""
+        self._held: deque[commits.Record] = deque()
+        """Records that the full disk has not taken, in the order of their positions."""
+        self._disk_level = 0
+        self._space_level = 0
 
     async def start(self) -> Announcement:
         """Waits, loudly, as long as the store cannot be opened for lack of room; other faults end the process."""
@@ -195,7 +205,10 @@ class ShardServer:
                     if link is not None:
                         link.send(encode(frame))
                 case Submit(record):
-                    self._drive(self._committer.handle(commits.Submit(record)))
+                    if self._held:
+                        self._held.append(record)
+                    else:
+                        self._drive(self._committer.handle(commits.Submit(record)))
                 case SendToShard(shard, source, items):
                     entries: list[Entry] = [Retain(source, items)]
                     self._others[shard].ask(items[-1][0], entries)
@@ -210,6 +223,8 @@ class ShardServer:
                 case commits.Write(record):
                     try:
                         self._engine.write(record.ops)
+                    except StoreFull as error:
+                        self._hold(record, str(error))
                     except StoreFailed as error:
                         self._die(f"write at position {record.position}: {error}")
                 case commits.StartSync():
@@ -218,8 +233,8 @@ class ShardServer:
                     self._carry_out(self._handle(Committed(position)))
                     if self._core.busy:
                         self._pump.soon()
-                case commits.Refused(position, reason):
-                    self._die(f"record at position {position} refused: {reason}")
+                case commits.Refused():
+                    pass  # It is held, and submitted again.
                 case commits.Failed(reason):
                     self._die(f"sync: {reason}")
 
@@ -244,16 +259,40 @@ class ShardServer:
 
     # ------------------------------------------------------------------ room on the disk
 
+    def _hold(self, record: commits.Record, reason: str) -> None:
+        if self._space_level < 2:
+            log.error("shard.disk_full", shard=self._index, position=record.position, cause=reason)
+        self._held.appendleft(record)
+        self._drive(self._committer.handle(commits.WriteRefused(record.position, reason)))
+        self._space_changed()
+        asyncio.get_running_loop().call_later(HELD_RETRY_SECONDS, self._write_held)
+
+    def _write_held(self) -> None:
+        waiting, self._held = self._held, deque()
+        while waiting:
+            self._drive(self._committer.handle(commits.Submit(waiting.popleft())))
+            if self._held:
+                # The disk is still full; it has this one back, and the rest stays behind it.
+                self._held.extend(waiting)
+                return
+        log.warning("shard.disk_has_room", shard=self._index)
+        self._space_changed()
+
+    def _space_changed(self) -> None:
+        level = 2 if self._held else self._disk_level
+        if level != self._space_level:
+            self._space_level = level
+            self._carry_out(self._handle(SpaceChanged(level)))
+
     async def _watch_space(self) -> None:
         path = str(self._topology.store_path(self._index))
-        level = 0
         while True:
             free = await asyncio.get_running_loop().run_in_executor(self._space_thread, _free_bytes, path)
             seen = 2 if free < SPACE_NONE_BYTES else 1 if free < SPACE_LOW_BYTES else 0
-            if seen != level:
-                level = seen
-                log.warning("shard.space", shard=self._index, free_bytes=free, level=level)
-                self._carry_out(self._handle(SpaceChanged(level)))
+            if seen != self._disk_level:
+                self._disk_level = seen
+                log.warning("shard.space", shard=self._index, free_bytes=free, level=seen)
+                self._space_changed()
             await asyncio.sleep(SPACE_EVERY_SECONDS)
 
     # ------------------------------------------------------------------ LinkOwner

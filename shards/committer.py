@@ -92,7 +92,10 @@ class CommitListener(Protocol):
         """Every accepted record up to ``position`` is durable. Positions only grow; one call may cover many records."""
 
     def refused(self, position: int, reason: str) -> None:
-        """The record of exactly this position is not stored (the disk is full); earlier and later ones are not concerned."""
+        """The record of exactly this position is not stored (the disk is full); earlier ones are not concerned.
+
+        It may be submitted again, unchanged, as long as no later one was taken.
+        """
 
     def failed(self, reason: str) -> None:
         """No more news will come, also about records already submitted: they may or may not survive. The process ends."""
@@ -211,7 +214,7 @@ class LocalCommitter:
     def __init__(self) -> None:
         self._state: SyncState = "closed"
         self._taken = -1
-        """Highest position ever submitted; a refused one is not used again."""
+        """The next record has a higher position."""
         self._written = -1
         self._written_before = -1
         self._covered = -1
@@ -285,7 +288,8 @@ class LocalCommitter:
         if self._state == "failed":
             return []
         assert position == self._taken == self._written, f"write of {position} refused, the last one was {self._taken}"
-        # The position stays used: nothing else is ever stored under it, in case the store kept a trace of the write.
+        # Only this very record may come again under its position, in case the store kept a trace of the write.
+        self._taken = position - 1
         self._written = self._written_before
         self._unsynced_records -= 1
         self._unsynced_since_start -= 1

@@ -452,6 +452,8 @@ class ShardCore:
         age_ms = now.age_ms
         self._lose_silent_gateways(age_ms, out)
         self._inbox.forget_silent(self._draft, self._elapsed_us)
+        if self._space >= 2:
+            return  # Making and dropping families writes to the disk at once, and it is full.
         current = self._store.generations()[-1]
         if age_ms - current.created_age_ms >= self._options.generation_ms and self._clock.last > current.since:
             self._draft.ops.extend(self._store.roll(self._clock.take(), age_ms, now.wall_ms))

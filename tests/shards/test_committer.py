@@ -69,7 +69,7 @@ def test_a_record_is_written_at_once_and_synced_if_nothing_is() -> None:
 
 
 def test_a_refused_write_takes_back_its_record_only() -> None:
-    # Property: the sync still commits what came before, and its position is not used again.
+    # Property: the sync still commits what came before; the record may come again, or a later one instead.
     core = idle()
     core.handle(Submit(record(1)))
     core.handle(Submit(record(2)))
@@ -78,8 +78,21 @@ def test_a_refused_write_takes_back_its_record_only() -> None:
     assert core.handle(SyncDone()) == [Committed(1)]
     assert core.state == "idle"
     with pytest.raises(AssertionError, match="submitted after"):
-        core.handle(Submit(record(2)))
+        core.handle(Submit(record(1)))
     assert core.handle(Submit(record(3))) == [Write(record(3)), StartSync()]
+
+
+def test_a_refused_record_can_be_submitted_again() -> None:
+    # Property: refused twice, then taken: committed like any other, and nothing in its place.
+    core = idle()
+    core.handle(Submit(record(1)))
+    for _ in range(2):
+        assert core.handle(Submit(record(2))) == [Write(record(2))]
+        assert core.handle(WriteRefused(2, "full")) == [Refused(2, "full")]
+        core.check()
+    assert core.handle(Submit(record(2))) == [Write(record(2))]
+    core.handle(SyncStarted())
+    assert core.handle(SyncDone()) == [Committed(2)]
 
 
 def test_a_refusal_during_a_sync_leaves_nothing_to_sync() -> None:

@@ -253,6 +253,21 @@ def test_without_room_messages_are_refused_and_everything_else_goes_on() -> None
     assert [answer.replies for answer in h.take(G, Answer)] == [[Published(False, b"")]]
 
 
+def test_no_generation_is_made_or_dropped_on_a_full_disk() -> None:
+    """Both write to the disk at once, outside of any record, and would fail; they wait until there is room."""
+    h = linked(generation_ms=10_000, retention_ms=30_000)
+    conn = connect(h, b"p").conn
+    route(h, b"t")
+    h.ask(G, publish(b"p", conn, b"t"))
+    h.space(2)
+    for _ in range(30):
+        h.tick(2_000)
+    assert [info.id for info in h.core._store.generations()] == [1]
+    h.space(0)
+    h.tick(2_000)
+    assert [info.id for info in h.core._store.generations()] == [1, 2]
+
+
 def test_generations_roll_and_are_dropped_by_age() -> None:
     """Order continues over a roll; what is older than the retention period is gone, and reading it says so."""
     h = linked(generation_ms=10_000, retention_ms=30_000)
