@@ -10,8 +10,9 @@ For each PUBACK or PUBREC that a client got:
 
 A sync that failed drops what it should have written, so a later sync of the same file proves nothing for those bytes. Such a
 message counts when its acknowledgement left after another process had opened the store again and had synced a table made
-from what it recovered; it is counted apart (``by_recovery``), and the loss of the page cache at the end of the gate is the
-second witness for it.
+from what it recovered. After a write that was refused for want of space RocksDB does the same within the process: it goes on
+in a new log when all that it holds in memory is in synced tables. Both are counted apart (``by_recovery``), and the loss of the
+page cache at the end of the gate is the second witness for them.
 
 Knows the text that history.py puts into payloads, and how a send is named by the library. Asks
 nothing of the broker.
@@ -45,7 +46,7 @@ class Proof:
 
 @dataclass(slots=True)
 class _LogFile:
-    """One log file: its writes by where they end, its good syncs by when they began, its failed ones."""
+    """One log file: its writes by where they end, its good syncs by when they began, its failed ones, and what refused it."""
 
     write_ends: list[int]
     writes: list[Event]
@@ -53,6 +54,7 @@ class _LogFile:
     syncs: list[Event]
     earliest_end: list[Event]
     failures: list[Event]
+    store: _Store
 
     def covered(self, end: int) -> tuple[Event, Event] | str:
         """(write, sync) for the byte before ``end``, the sync being the first to end; or what is wrong."""
@@ -70,6 +72,34 @@ class _LogFile:
             return "a sync of it had failed before"
         return write, sync
 
+    def recovered(self, end: int, by_ns: int) -> bool:
+        """Whether the byte before ``end`` had got into a synced table at this time, in the recovery after a failure."""
+        at = bisect_left(self.write_ends, end)
+        if at == len(self.write_ends):
+            return False
+        write = self.writes[at]
+        return any(
+            write.end_ns <= table.begin_ns
+            and table.end_ns <= by_ns
+            and any(failure.end_ns <= table.begin_ns and _recovers(write, failure, table) for failure in self.store.failures)
+            for table in self.store.tables
+        )
+
+
+def _recovers(write: Event, failure: Event, table: Event) -> bool:
+    """After a failed sync the process that saw it syncs no more, the next one does; a refused write it survives."""
+    if failure.op is Op.WRITE:
+        return write.begin_ns < failure.begin_ns and write.pid == failure.pid
+    return write.pid == failure.pid != table.pid
+
+
+@dataclass(slots=True)
+class _Store:
+    """One directory of RocksDB: the good syncs of its tables, and the injected failures of its logs."""
+
+    tables: list[Event] = field(default_factory=list)
+    failures: list[Event] = field(default_factory=list)
+
 
 def prove(trace: Trace, kept: Path, port: int, connections: Iterable[tuple[str, Connection]]) -> Proof:
     """Check every acknowledgement of these connections of clients to the broker's ``port``."""
@@ -77,7 +107,6 @@ def prove(trace: Trace, kept: Path, port: int, connections: Iterable[tuple[str, 
     connections = list(connections)
     places = _places(kept, files, {client_id for client_id, _ in connections})
     sends = _sends(trace, port)
-    recoveries = _recoveries(trace)
     proof = Proof(syncs=sum(len(each.syncs) for each in files.values()), least_lead_us=NEVER)
     for client_id, connection in connections:
         ends, events = sends.get(connection.local_port, ([], []))
@@ -88,13 +117,11 @@ def prove(trace: Trace, kept: Path, port: int, connections: Iterable[tuple[str, 
             if at == len(ends):
                 proof.unproven.append(f"{name}: no send of the broker carried its acknowledgement")
                 continue
-            _judge(proof, name, events[at], places.get((client_id, acknowledgement.number), []), files, recoveries)
+            _judge(proof, name, events[at], places.get((client_id, acknowledgement.number), []), files)
     return proof
 
 
-def _judge(
-    proof: Proof, name: str, send: Event, places: list[tuple[FileId, int]], files: dict[FileId, _LogFile], recoveries: list[Event]
-) -> None:
+def _judge(proof: Proof, name: str, send: Event, places: list[tuple[FileId, int]], files: dict[FileId, _LogFile]) -> None:
     if not places:
         proof.unproven.append(f"{name}: it is in no log file")
         return
@@ -108,7 +135,7 @@ def _judge(
                 reasons.append(f"acknowledged {(sync.end_ns - send.begin_ns) / 1e6:.3f} ms before the end of its sync")
             case str() as reason:
                 reasons.append(reason)
-    if any("failed" in reason for reason in reasons) and any(each.end_ns <= send.begin_ns for each in recoveries):
+    if any(files[file].recovered(end, send.begin_ns) for file, end in places):
         proof.by_recovery += 1
         return
     proof.unproven.append(f"{name}: {reasons[0]}")
@@ -117,12 +144,18 @@ def _judge(
 def _log_files(trace: Trace) -> dict[FileId, _LogFile]:
     writes: dict[FileId, list[Event]] = defaultdict(list)
     syncs: dict[FileId, list[Event]] = defaultdict(list)
+    stores: dict[str, _Store] = defaultdict(_Store)
     for event in trace:
+        store = stores[event.path.rpartition("/")[0]]
         if event.path.endswith(".log"):
             if event.op is Op.WRITE and event.ok and event.result:
                 writes[event.file].append(event)
             elif event.is_sync:
                 syncs[event.file].append(event)
+            if not event.ok and Flag.INJECTED in event.flags:
+                store.failures.append(event)
+        elif event.path.endswith(".sst") and event.is_sync and event.ok:
+            store.tables.append(event)
     files: dict[FileId, _LogFile] = {}
     for file, each in writes.items():
         each.sort(key=lambda event: event.offset + event.result)
@@ -138,6 +171,7 @@ def _log_files(trace: Trace) -> dict[FileId, _LogFile]:
             good,
             earliest,
             [event for event in syncs[file] if not event.ok],
+            stores[each[0].path.rpartition("/")[0]],
         )
     return files
 
@@ -173,11 +207,3 @@ def _sends(trace: Trace, port: int) -> dict[int, tuple[list[int], list[Event]]]:
         ends.append((ends[-1] if ends else 0) + event.result)
         events.append(event)
     return found
-
-
-def _recoveries(trace: Trace) -> list[Event]:
-    """After a failed sync: the first syncs of tables by a process other than the one that saw the failure."""
-    failed = [event for event in trace.syncs() if not event.ok and Flag.INJECTED in event.flags]
-    if not failed:
-        return []
-    return [event for event in trace.syncs(".sst") if event.ok and event.begin_ns > failed[0].end_ns and event.pid != failed[0].pid]

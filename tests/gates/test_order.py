@@ -94,3 +94,19 @@ def test_after_a_failed_sync_only_a_later_recovery_counts(tmp_path: Path) -> Non
     assert check(tmp_path, [*failed, table, sync(32, 34, 2), send(40, 8)]).by_recovery == 2
     assert check(tmp_path, [*failed, replace(table, pid=1), sync(32, 34, 2), send(40, 8)]).unproven
     assert check(tmp_path, [*failed, replace(table, end_ns=45), sync(32, 34, 2), send(40, 8)]).unproven
+    assert check(tmp_path, [*failed, replace(table, path="other/000007.sst"), sync(32, 34, 2), send(40, 8)]).unproven
+    # Written between the failed sync and the end of the process: never synced, recovered all the same.
+    late = [write(0, 10), sync(14, 16, 1, result=-errno.EIO), write(1, 17)]
+    assert check(tmp_path, [*late, table, send(40, 8)]).by_recovery == 2
+    assert check(tmp_path, [*late, replace(table, pid=1), send(40, 8)]).unproven
+
+
+def test_after_a_refused_write_the_tables_of_the_same_process_count(tmp_path: Path) -> None:
+    """RocksDB leaves the log it could not write to when everything is in tables; a table that was there before proves nothing."""
+    refused = replace(event(Op.WRITE, LOG, "db/000001.log", 14, 15, offset=600, length=300, result=-errno.ENOSPC), flags=Flag.INJECTED)
+    table = event(Op.FSYNC, TABLE, "db/000007.sst", 20, 30, length=900)
+    written = [write(0, 10), write(1, 12)]
+    assert check(tmp_path, [*written, refused, table, send(40, 8)]).by_recovery == 2
+    assert check(tmp_path, [*written, refused, replace(table, begin_ns=13), send(40, 8)]).unproven
+    assert check(tmp_path, [*written, refused, replace(table, end_ns=45), send(40, 8)]).unproven
+    assert check(tmp_path, [*written, table, send(40, 8)]).unproven
