@@ -56,13 +56,13 @@ class Broker:
     def pids(self) -> dict[str, int]:
         return {row.name: row.pid for row in self.status().processes}
 
-    def wait_ready(self, without: int) -> dict[str, int]:
-        """Poll until everyone is there and answers and this pid is not among them."""
+    def wait_ready(self, before: dict[str, int], *killed: str) -> dict[str, int]:
+        """Poll until everyone of before is there and answers, and those that were killed have come back as other processes."""
         deadline = time.monotonic() + BACK_S
         while time.monotonic() < deadline:
             status = self.status()
             pids = {row.name: row.pid for row in status.processes}
-            if status.ready and without not in pids.values():
+            if status.ready and before.keys() <= pids.keys() and all(pids[name] != before[name] for name in killed):
                 return pids
             time.sleep(0.05)
         raise AssertionError(f"not back within {BACK_S} s: {self.status()}; log: {self.log('launcher')}")
@@ -175,18 +175,18 @@ def test_a_killed_actor_comes_back_alone(running: Broker, name: str) -> None:
     """Ray restarts its process, it starts itself, and nobody else is touched."""
     before = running.pids()
     os.kill(before[name], signal.SIGKILL)
-    after = running.wait_ready(without=before[name])
+    after = running.wait_ready(before, name)
     assert {each for each in before if after.get(each) != before[each]} == {name}
 
 
 def test_actors_killed_together_with_the_controller_come_back(running: Broker) -> None:
     """A restarted actor needs nobody to start it, and a restarted controller finds everyone."""
     before = running.pids()
-    killed = {"controller-0", "gateway-0", "shard-1"}
+    killed = ("controller-0", "gateway-0", "shard-1")
     for name in killed:
         os.kill(before[name], signal.SIGKILL)
-    after = running.wait_ready(without=before["controller-0"])
-    assert {each for each in before if after.get(each) != before[each]} == killed
+    after = running.wait_ready(before, *killed)
+    assert {each for each in before if after.get(each) != before[each]} == set(killed)
 
 
 @pytest.mark.parametrize("name", ["raylet", "gcs_server", "driver", "runtime_env_agent"])
@@ -195,7 +195,7 @@ def test_when_a_part_of_ray_dies_everything_is_started_again(running: Broker, na
     before = running.pids()
     old = [process for pid in before.values() if (process := identify(pid)) is not None]
     os.kill(before[name], signal.SIGKILL)
-    after = running.wait_ready(without=before[name])
+    after = running.wait_ready(before, name)
     assert after["launcher"] == before["launcher"]
     assert [process for process in old if alive(process) and process.pid != before["launcher"]] == []
 
@@ -208,7 +208,7 @@ def test_a_gateway_that_stands_still_is_ended_and_comes_back(running: Broker, ho
         os.kill(before["gateway-0"], signal.SIGSTOP)
     else:
         (running.data_dir / "stick-0").mkdir()
-    after = running.wait_ready(without=before["gateway-0"])
+    after = running.wait_ready(before, "gateway-0")
     assert {each for each in before if after.get(each) != before[each]} == {"gateway-0"}
     assert "gateway.stuck" in running.log("launcher")
 
@@ -289,7 +289,7 @@ def test_any_free_port_is_taken_once_and_kept(place: Broker) -> None:
     before = place.pids()
     assert listener.port != 0
     os.kill(before["gateway-0"], signal.SIGKILL)
-    place.wait_ready(without=before["gateway-0"])
+    place.wait_ready(before, "gateway-0")
     assert place.status().listeners == (listener,)
 
 
