@@ -82,7 +82,7 @@ class Committing:
             self._lazy.add(self._state.now_ms, session)
 
     def progressed(self, session: Session) -> None:
-        """Only acknowledgements or sent marks have changed."""
+        """Only acknowledgements have changed."""
         session.progress_dirty = True
         if not session.in_heartbeat:
             session.in_heartbeat = True

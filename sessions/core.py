@@ -147,7 +147,6 @@ class SessionCore:
         state, window = self._state, session.window
         one, two = session.one, session.two
         output = state.outputs[session.link]
-        sent_before = one.sent + two.sent
         while True:
             if window.queue:
                 state.counters.sent += window.send(output, session.conn, session.commits_done, one, two)
@@ -157,8 +156,6 @@ class SessionCore:
                 self._retained.pump(session)
             if window.unsent == unsent:
                 break
-        if one.sent + two.sent != sent_before:
-            self._committing.progressed(session)
 
     def _wake(self) -> None:
         state = self._state

@@ -63,6 +63,9 @@ class Reading:
                 if cursor.place != cursor.saved:
                     session.places[cursor] = None
             sub.retained_topics = None
+        if session.window.unsent:
+            # The row says that all of it was sent; now we know better.
+            session.progress_dirty = True
         session.starving.clear()
         session.later.clear()
         session.rereads.clear()
@@ -268,7 +271,7 @@ class Reading:
         packet_ids, numbers, _ = _columns(session, firsts, again.first1, again.first2)
         one, two, received = session.one, session.two, session.received
         kept: list[int] = []
-        unsent2 = False
+        unsent1 = unsent2 = False
         again_firsts = bytearray()
         for at, first in enumerate(firsts):
             qos = first & _QOS_BITS
@@ -283,6 +286,8 @@ class Reading:
                 first |= DUP
             elif qos == QOS2:
                 unsent2 = True
+            else:
+                unsent1 = True
             again_firsts.append(first)
         if not kept:
             return
@@ -292,6 +297,9 @@ class Reading:
             gate = session.next_commit
             session.progress_dirty = True
             self.committing.soon(session)
+        elif unsent1:
+            session.progress_dirty = True
+            self.committing.lazily(session)
         self._state.counters.sent_again += len(kept)
         session.window.add(
             Batch(

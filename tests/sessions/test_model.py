@@ -14,15 +14,27 @@ SMALL = SessionOptions(
     range_messages_max=12, range_streams_max=2, commit_sessions_max=2, routes_per_request_max=2, route_wait_ms=10_000, retry_ms=20,
 )  # fmt: skip
 
-SEEDS = range(int(os.environ.get("SIM_FROM", "0")), int(os.environ.get("SIM_FROM", "0")) + int(os.environ.get("SIM_SEEDS", "40")))
+# SIM_FROM and SIM_SEEDS run others: SIM_FROM=4000 SIM_SEEDS=500 pytest tests/sessions/test_model.py
+FROM, COUNT = int(os.environ.get("SIM_FROM", "0")), int(os.environ.get("SIM_SEEDS", "20"))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_is_lost_doubled_or_reordered_whatever_dies(seed: int) -> None:
-    """After SUBACK every message comes, QoS 2 once, in order, through crashes, lost links, takeovers and resubscriptions."""
-    world = World(seed, n_shards=1 + seed % 3, n_clients=2, options=SMALL)
-    for _ in range(2000):
+def run(seed: int, steps: int, clients: int = 2) -> None:
+    world = World(seed, n_shards=1 + seed % 3, n_clients=clients, options=SMALL)
+    for _ in range(steps):
         world.step()
     world.heal_and_drain()
     world.verify()
     world.verify_rest()
+
+
+@pytest.mark.parametrize("seed", range(FROM, FROM + COUNT))
+def test_nothing_is_lost_doubled_or_reordered_whatever_dies(seed: int) -> None:
+    """After SUBACK every message comes, QoS 2 once, in order, through crashes, lost links, takeovers and resubscriptions."""
+    run(seed, 1_000)
+
+
+@pytest.mark.slow
+def test_many_such_histories() -> None:
+    """The same, longer and with more clients."""
+    for seed in range(10_000 + FROM, 10_000 + FROM + 3 * COUNT):
+        run(seed, 2_500, clients=3)

@@ -47,7 +47,7 @@ from sessions.frames import (
     encode,
 )
 from sessions.options import SessionOptions
-from shards.frames import FeedTaken, FeedWant, Work
+from shards.frames import FeedTaken, FeedWant, Own, Work
 from shards.rows import PROGRESS, RANGE, ProgressRow, RangeRow, unpack_row
 from shards.slots import SlotTable
 from tests.sessions.model_client import ModelClient
@@ -414,8 +414,11 @@ class World:
                 self.link_shard(shard)
         elif roll < 0.85:
             self.links[shard].shard.sweeps = not self.links[shard].shard.sweeps
-        elif roll < 0.9:
+        elif roll < 0.88:
             self.links[shard].shard.roll()
+        elif roll < 0.9:
+            # Another process becomes the owner, does nothing, and is gone again.
+            self.links[shard].shard.request([Own()])
         elif roll < 0.95:
             if self.links[shard].up:
                 self.links[shard].to_core.extend(FeedReceived(shard, frame) for frame in self.links[shard].shard.leave_hole())

@@ -1,0 +1,479 @@
+"""From the feed and from polls to PUBLISH, and acknowledgements back: windows, order, what waits for which commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from mqtt.reason import ReasonCode
+from sessions.events import AskShard, FeedReceived, ToFeed, ToGateway, Wake
+from sessions.frames import PUBACK, Acked, Deliver, SendPubrel, SessionClosed
+from sessions.options import SessionOptions
+from shards.frames import Commit, Feed, FeedTaken, Place, Poll
+from shards.messages import RETAIN
+from shards.rows import PLACE, PROGRESS, RANGE, ProgressRow, RangeRow, pack_place, pack_row, u64
+from tests.sessions.scripted import CLIENT, GATEWAY, Script, families
+
+AT = 1_700_000_000_000
+
+
+def online(qos: int = 1, receive_max: int = 100, options: SessionOptions | None = None, **terms: int) -> tuple[Script, int]:
+    """A session with the filter #, at the head of the feed, nothing to commit."""
+    s = Script(options=options)
+    s.owned()
+    conn = s.attached(receive_max=receive_max)
+    s.subscribed(conn, b"#", qos, **terms)
+    s.rest()
+    return s, conn
+
+
+def test_a_feed_frame_step_by_step() -> None:
+    """Taken, delivered in the same tick, and committed beside it: QoS 1 waits for nothing."""
+    s, conn = online(identifier=5)
+    start = s.home.position
+    s.publish(2)
+    s.publish(1, topic=b"b")
+    (feed,) = s.home.feed(1000)
+    assert s.feed(FeedReceived(0, feed)) == [ToFeed(0, FeedTaken(start + 9))]
+    effects = s.tick()
+    sub = next(iter(s.home.routes))
+    messages = [(b"a/1", b"\0m0", AT, 1), (b"a/1", b"\0m1", AT, 1), (b"b", b"\0m2", AT, 1)]
+    row = RangeRow(sub, b"#", 1, 0, 5, 0, True, [(1, b"a"), (1, b"b")], start, start + 9, 1, 3, 1, 0, [])
+    puts = [
+        (PLACE, u64(sub) + b"\0", pack_place(Place(start + 9))),
+        (RANGE, u64(1), pack_row(row)),
+        (PROGRESS, b"", pack_row(ProgressRow(2, 0, 4, 3, 0, 1, 0, []))),
+    ]
+    assert effects == [
+        AskShard(0, s.asked[0].id, [Commit(1, CLIENT, conn, conn, puts, [])]),
+        ToGateway(GATEWAY, Deliver(messages, [(conn, [0, 1, 2], [1, 2, 3], b"\x32\x32\x32", [5, 5, 5])])),
+    ]
+
+
+def test_what_is_acknowledged_before_it_is_committed_leaves_no_range() -> None:
+    """Lazy commits: the row of a range that was opened and finished in between is never written."""
+    s, conn = online(options=SessionOptions(lazy_commit_ms=20))
+    s.publish(3)
+    s.live()
+    assert Wake(19) in s.tick()
+    assert s.asked == []
+    s.puback(conn, 1, 2, 3)
+    s.tick(20)
+    (commit,) = s.commits()
+    assert families(commit) == "pq"
+    s.answer()
+    assert s.progress() == (2, 3, 4, 3, 0, 1, 0, [])
+
+
+def test_acknowledgements_alone_wait_for_the_heartbeat() -> None:
+    """Only the progress row is changed; but the end of a range's row is committed soon."""
+    s, conn = online()
+    s.publish(2)
+    s.live()
+    s.rest()
+    s.puback(conn, 1)
+    s.tick(100)
+    assert s.asked == []
+    s.tick(5_000)
+    assert [families(commit) for commit in s.commits()] == ["q"]
+    s.rest()
+    s.puback(conn, 2)
+    s.tick()
+    assert [families(commit) for commit in s.commits()] == ["q-r"]
+
+
+def test_the_window_is_never_overrun_and_refilled_in_the_tick_of_the_acks() -> None:
+    """As many messages come as acknowledgements went."""
+    s, conn = online(receive_max=4)
+    s.publish(10)
+    s.live()
+    s.rest()
+    assert [packet_id for _, packet_id, _ in s.delivered()] == [1, 2, 3, 4]
+    s.puback(conn, 1, 2, 3)
+    s.tick()
+    assert [packet_id for _, packet_id, _ in s.delivered()] == [5, 6, 7]
+    s.puback(conn, 5)
+    s.puback(conn, 6, 7, 4)
+    s.tick()
+    assert [packet_id for _, packet_id, _ in s.delivered()] == [8, 9, 10]
+
+
+def test_our_own_bound_holds_when_the_client_has_none() -> None:
+    """Receive Maximum 65,535, max_inflight 3."""
+    s, _ = online(receive_max=65_535, options=SessionOptions(max_inflight=3))
+    s.publish(10)
+    s.live()
+    s.rest()
+    assert len(s.delivered()) == 3
+
+
+def test_out_of_order_acknowledgements_free_the_window_and_commit_in_order() -> None:
+    """A slow first message holds back `committed`, nothing else; a repeat and an unknown one are ignored."""
+    s, conn = online(receive_max=4)
+    s.publish(8)
+    s.live()
+    s.rest()
+    s.delivered()
+    s.puback(conn, 3, 2, 2, 77)
+    s.tick()
+    assert [packet_id for _, packet_id, _ in s.delivered()] == [5, 6]
+    s.tick(5_000)
+    s.answer()
+    assert s.progress().committed1 == 0
+    s.puback(conn, 1)
+    s.tick(5_000)
+    s.answer()
+    assert s.progress().committed1 == 3
+    assert s.core.counters.acks_unknown == 2
+
+
+def test_a_backlog_is_polled_batch_by_batch_as_the_window_moves() -> None:
+    """One poll at a time; the next one when half of the bound is free; what waits unsent stays below window and batch."""
+    options = SessionOptions(batch_size=10, lazy_commit_ms=0)
+    s, conn = online(receive_max=20, options=options)
+    s.detach(conn)
+    s.rest()
+    s.publish(100)
+    conn = s.attach(receive_max=20)
+    got: list[bytes] = []
+    for _ in range(40):
+        s.tick()
+        assert len(s.polls()) <= 1
+        s.answer()
+        delivered = s.delivered()
+        got += [payload for payload, _, _ in delivered]
+        window = s.core._state.by_conn[conn].window
+        assert window.unsent <= 30
+        s.puback(conn, *[packet_id for _, packet_id, _ in delivered[:7]])
+        s.puback(conn, *[packet_id for _, packet_id, _ in delivered[7:]])
+    assert got == [b"m%d" % n for n in range(100)]
+
+
+def test_bytes_are_bounded_too() -> None:
+    """Large messages are polled with less room; one larger than the bound still comes."""
+    options = SessionOptions(unsent_bytes_max=3_000, poll_bytes_max=1_000, deliver_bytes_max=1_000)
+    s, conn = online(receive_max=1, options=options)
+    s.detach(conn)
+    s.rest()
+    for n in range(30):
+        s.home.publish(b"p", b"a", 1, b"\0%d" % n + b"x" * 400)
+    s.home.publish(b"p", b"a", 1, b"\0" + b"y" * 10_000)
+    conn = s.attach(receive_max=1)
+    count = 0
+    for _ in range(200):
+        s.tick()
+        assert all(poll.bytes_max <= 1_000 for poll in s.polls())
+        s.answer()
+        assert s.core._state.by_conn[conn].window.unsent_bytes < 4_000 + 10_000
+        for _, packet_id, _ in s.delivered():
+            count += 1
+            s.puback(conn, packet_id)
+    assert count == 31
+
+
+def test_a_body_is_in_a_frame_once_however_many_sessions_get_it() -> None:
+    """Two subscribers of one gateway; one of them takes only a part of the frame."""
+    s = Script()
+    s.owned()
+    everything, some = s.attached(b"c1"), s.attached(b"c2")
+    s.subscribed(everything, b"#")
+    s.subscribed(some, b"b/#", qos=2)
+    s.rest()
+    s.publish(1, topic=b"a/1")
+    s.publish(1, topic=b"b/1")
+    s.live()
+    s.tick()
+    messages = [(b"a/1", b"\0m0", AT, 1), (b"b/1", b"\0m1", AT, 1)]
+    assert s.sent == [Deliver(messages, [(everything, [0, 1], [1, 2], b"\x32\x32", [0, 0]), (some, [1], [1], b"\x32", [0])])]
+
+
+def test_deliver_frames_are_bounded_in_bytes() -> None:
+    """What is larger goes in several frames, in order."""
+    s, _ = online(options=SessionOptions(deliver_bytes_max=1_000))
+    for n in range(10):
+        s.home.publish(b"p", b"a", 1, b"\0%d" % n + b"x" * 250)
+    s.live()
+    s.tick()
+    frames = [frame for frame in s.sent if isinstance(frame, Deliver)]
+    assert len(frames) == 4
+    assert max(sum(len(message[1]) for message in frame.messages) for frame in frames) < 1_000
+    assert [payload[:1] for payload, _, _ in s.delivered()] == [b"%d" % n for n in range(10)]
+
+
+def test_what_a_subscription_makes_of_messages() -> None:
+    """QoS is the lower of both; retain is kept only as published; own messages are left out with no local."""
+    s, conn = online(qos=1, options=SessionOptions(lazy_commit_ms=0))
+    s.publish(1, qos=2, flags=RETAIN)
+    s.publish(1, qos=1)
+    s.live()
+    s.rest()
+    assert s.delivered() == [(b"m0", 1, 0x32), (b"m1", 2, 0x32)]
+    s.subscribed(conn, b"#", qos=2, options=3)
+    s.publish(1, qos=2, flags=RETAIN)
+    s.publish(1, qos=2, publisher=CLIENT)
+    s.publish(1, qos=1, flags=RETAIN)
+    s.live()
+    s.rest()
+    assert s.delivered() == [(b"m2", 0x8001, 0x35), (b"m4", 3, 0x33)]
+
+
+def test_a_frame_that_holds_only_own_messages_moves_the_place() -> None:
+    """Nothing gets a number, and nothing is read again after the next attach."""
+    s, conn = online(options=SessionOptions(lazy_commit_ms=0))
+    s.subscribed(conn, b"#", qos=1, options=1)
+    s.publish(2, publisher=CLIENT)
+    s.live()
+    s.detach(conn)
+    s.rest()
+    assert s.delivered() == [] and s.progress().next1 == 1
+    s.attach()
+    s.answer()
+    s.tick()
+    assert [poll.place.cut for poll in s.polls()] == [s.home.position]
+
+
+def test_a_session_without_room_leaves_the_feed_and_polls() -> None:
+    """It takes no part of the frame; when room comes it reads from where it stood, and joins again."""
+    options = SessionOptions(batch_size=5, lazy_commit_ms=0)
+    s, conn = online(receive_max=5, options=options)
+    s.publish(5)
+    s.live()
+    s.publish(4)
+    s.live()
+    s.rest()
+    place = s.home.position
+    s.publish(7)
+    s.live()
+    s.publish(1)
+    s.live()
+    s.tick()
+    assert s.core.counters.feed_missed == 1
+    assert s.polls() == [Poll(b"#", Place(place), 5, 1 << 20)]
+    for _ in range(10):
+        s.rest()
+        for _, packet_id, _ in s.delivered():
+            s.puback(conn, packet_id)
+    s.publish(1)
+    s.live()
+    s.tick()
+    assert s.polls() == [] and [payload for payload, _, _ in s.delivered()] == [b"m17"]
+
+
+def test_a_hole_in_the_feed_makes_the_subscription_poll() -> None:
+    """Messages before the frame's beginning were not fed: polling finds them, in order."""
+    s, _ = online()
+    s.publish(3)
+    for frame in s.home.leave_hole():
+        s.feed(FeedReceived(0, frame))
+    s.publish(1)
+    s.live()
+    s.rest()
+    assert [payload for payload, _, _ in s.delivered()] == [b"m0", b"m1", b"m2", b"m3"]
+
+
+def test_what_a_poll_brought_is_not_taken_from_the_feed_again() -> None:
+    """The feed lags behind the poll's answer: its frame reaches back over messages that were read."""
+    s, conn = online()
+    s.detach(conn)
+    s.rest()
+    s.publish(2)
+    conn = s.attach()
+    s.answer()
+    s.tick()
+    start = s.home.sent
+    s.publish(1)
+    s.answer()
+    values = [value for _, _, _, value in s.home.log]
+    positions = [position for position, _, _, _ in s.home.log]
+    s.feed(FeedReceived(0, Feed(1, start, positions[2], [(1, b"a")], [0], positions[2:], values[2:])))
+    s.rest()
+    assert [payload for payload, _, _ in s.delivered()] == [b"m0", b"m1", b"m2"]
+
+
+# -------------------------------------------------------------------------------------------------- QoS 2
+
+
+def test_qos_2_leaves_after_the_commit_of_its_range() -> None:
+    """And a QoS 1 message behind it does not overtake; PUBREL leaves after the commit of PUBREC; then it is finished."""
+    s, conn = online(qos=2)
+    s.publish(1, qos=2)
+    s.publish(1, qos=1)
+    s.live()
+    s.tick()
+    assert s.delivered() == []
+    (commit,) = s.commits()
+    assert families(commit) == "pqr"
+    s.commit()
+    assert s.delivered() == []
+    s.tick()
+    assert s.delivered() == [(b"m0", 0x8001, 0x34), (b"m1", 1, 0x32)]
+    assert s.progress().sent2 == 1
+
+    assert s.pubrec(conn, 0x8001) == []
+    s.tick()
+    (commit,) = s.commits()
+    assert families(commit) == "q"
+    assert s.sent == []
+    s.commit()
+    assert s.progress().received2 == [1]
+    assert s.tick() == [ToGateway(GATEWAY, SendPubrel(conn, [0x8001]))]
+    s.pubcomp(conn, 0x8001)
+    s.puback(conn, 1)
+    s.tick()
+    assert [families(commit) for commit in s.commits()] == ["q-r"]
+    s.rest()
+    assert s.progress() == (2, 1, 2, 1, 1, 2, 1, [])
+
+
+def test_a_range_that_comes_while_a_commit_is_under_way_waits_for_the_next() -> None:
+    """The commit under way does not hold it."""
+    s, _ = online(qos=2)
+    s.publish(1, qos=2)
+    s.live()
+    s.tick()
+    s.publish(1, qos=2)
+    s.live()
+    s.tick()
+    assert len(s.asked) == 1
+    s.commit()
+    s.tick()
+    assert s.delivered() == [(b"m0", 0x8001, 0x34)]
+    s.commit()
+    s.tick()
+    assert s.delivered() == [(b"m1", 0x8002, 0x34)]
+
+
+def test_pubrec_holds_the_window_until_pubcomp() -> None:
+    """Only PUBACK and PUBCOMP, or a PUBREC that refuses, make room [MQTT-4.9.0-2]."""
+    s, conn = online(qos=2, receive_max=2)
+    s.publish(4, qos=2)
+    s.live()
+    s.rest()
+    assert len(s.delivered()) == 2
+    s.pubrec(conn, 0x8001)
+    s.rest()
+    assert s.delivered() == []
+    s.pubrec(conn, 0x8002, failed=True)
+    s.rest()
+    assert s.delivered() == [(b"m2", 0x8003, 0x34)]
+    s.pubcomp(conn, 0x8001)
+    s.rest()
+    assert s.delivered() == [(b"m3", 0x8004, 0x34)]
+    assert s.take_sent() == [SendPubrel(conn, [0x8001])]
+
+
+def test_a_repeated_pubrec_gets_pubrel_again() -> None:
+    """At once when the first one's is out, else with it; also for an identifier that is not under way."""
+    s, conn = online(qos=2)
+    s.publish(1, qos=2)
+    s.live()
+    s.rest()
+    s.delivered()
+    s.pubrec(conn, 0x8001)
+    s.pubrec(conn, 0x8001)
+    s.tick()
+    assert s.sent == []
+    s.rest()
+    assert s.take_sent() == [SendPubrel(conn, [0x8001])]
+    s.pubrec(conn, 0x8001, 0x8099)
+    s.tick()
+    assert s.take_sent() == [SendPubrel(conn, [0x8001, 0x8099])]
+
+
+def test_qos_2_finished_out_of_order_is_remembered_until_the_gap_closes() -> None:
+    """After a crash it must be answered with PUBREL and never published again."""
+    s, conn = online(qos=2)
+    s.publish(2, qos=2)
+    s.live()
+    s.rest()
+    s.pubrec(conn, 0x8002)
+    s.rest()
+    s.pubcomp(conn, 0x8002)
+    s.tick(5_000)
+    s.answer()
+    assert (s.progress().committed2, s.progress().received2) == (0, [2])
+    s.pubrec(conn, 0x8001)
+    s.rest()
+    s.pubcomp(conn, 0x8001)
+    s.tick(5_000)
+    s.answer()
+    assert (s.progress().committed2, s.progress().received2) == (2, [])
+
+
+@pytest.mark.parametrize("wrong", ["puback for qos 2", "pubrec for qos 1", "pubcomp for qos 1", "pubcomp before pubrec", "early pubcomp"])
+def test_an_acknowledgement_of_the_wrong_kind_closes_the_connection(wrong: str) -> None:
+    """0x82; the session stays as it was, and what was under way comes again."""
+    s, conn = online(qos=2)
+    s.publish(1, qos=2)
+    s.publish(1, qos=1)
+    s.live()
+    s.rest()
+    s.take_sent()
+    match wrong:
+        case "puback for qos 2":
+            s.puback(conn, 0x8001)
+        case "pubrec for qos 1":
+            s.pubrec(conn, 1)
+        case "pubcomp for qos 1":
+            s.pubcomp(conn, 1)
+        case "pubcomp before pubrec":
+            s.pubcomp(conn, 0x8001)
+        case _:
+            s.pubrec(conn, 0x8001)
+            s.pubcomp(conn, 0x8001)
+    assert s.sent == [SessionClosed(conn, ReasonCode.PROTOCOL_ERROR)]
+    assert s.puback(conn, 1) == []
+    s.rest()
+    s.take_sent()
+    conn = s.attach()
+    s.rest()
+    again = [(b"m1", 1, 0x3A)] if wrong == "early pubcomp" else [(b"m0", 0x8001, 0x3C), (b"m1", 1, 0x3A)]
+    assert s.delivered() == again
+
+
+def test_acknowledgements_of_what_is_not_under_way_are_ignored() -> None:
+    """The identifier was never sent, or is finished."""
+    s, conn = online(qos=2)
+    for frame in (Acked(conn, PUBACK, [4, 0x8004], False), Acked(conn, PUBACK, [], False)):
+        s.gateway(frame)
+    s.pubcomp(conn, 4, 0x8004)
+    s.pubrec(conn, 0x8004, failed=True)
+    s.rest()
+    assert s.sent == [] and conn in s.core._state.by_conn
+    assert s.core.counters.acks_unknown == 5
+
+
+def test_several_commits_share_one_request_per_home() -> None:
+    """While one is under way everything that changes joins the next one."""
+    s = Script()
+    s.owned()
+    conns = [s.attached(b"c%d" % n) for n in range(5)]
+    for conn in conns:
+        s.subscribed(conn, b"#", qos=2)
+    s.rest()
+    s.publish(1, qos=2)
+    s.live()
+    s.tick()
+    assert [len(ask.entries) for ask in s.asked] == [5]
+    s.publish(1, qos=2)
+    s.live()
+    assert not [effect for effect in s.tick() if isinstance(effect, AskShard)]
+    s.commit()
+    s.tick()
+    assert [len(ask.entries) for ask in s.asked] == [5]
+
+
+def test_messages_at_qos_0_that_were_stored_need_no_number() -> None:
+    """store_qos0: they leave in order with the others and are never sent again."""
+    s, conn = online(qos=1, receive_max=2)
+    s.publish(1, qos=0)
+    s.publish(2, qos=1)
+    s.publish(1, qos=0)
+    s.publish(1, qos=1)
+    s.live()
+    s.rest()
+    assert s.delivered() == [(b"m0", 0, 0x30), (b"m1", 1, 0x32), (b"m2", 2, 0x32), (b"m3", 0, 0x30)]
+    s.detach(conn)
+    s.rest()
+    s.attach()
+    s.rest()
+    assert s.delivered() == [(b"m1", 1, 0x3A), (b"m2", 2, 0x3A), (b"m4", 3, 0x32)]
