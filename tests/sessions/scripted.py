@@ -99,6 +99,8 @@ class Script:
     def tell(self, query: QueryShard | None = None) -> list[Effect]:
         """The oldest query is answered."""
         query = self.queries[0] if query is None else query
+        if query not in self.queries:
+            return []  # lost with its link in the meantime
         self.queries.remove(query)
         return self.feed(ToldBy(query.shard, query.id, self.shards[query.shard].query(query.ask)))
 
