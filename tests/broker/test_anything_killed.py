@@ -44,7 +44,8 @@ async def test_a_client_is_taken_over_from_one_gateway_by_the_other(broker: Runn
     await publisher.acknowledged(SETTLE_S)
     await settled(history, SETTLE_S)
     assert not first.connected.is_set() and second.connected.is_set()
-    assert first.refusals == (["DISCONNECT 0x8e"] if version == 5 else [])
+    # It may also have written into the closed socket.
+    assert [said for said in first.refusals if said.startswith("DISCONNECT")] == (["DISCONNECT 0x8e"] if version == 5 else [])
     assert faults(history) == []
     await second.stop()
     await publisher.stop()
