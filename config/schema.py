@@ -189,21 +189,17 @@ class Mqtt(Section):
         le=65535,
     )
     shared_subscription: Flag = setting(
-        False,
-        "Shared subscriptions. They are not built yet: CONNACK says so and a filter that begins with $share/ gets 0x9E.",
-        allowed="false",
+        True,
+        "Shared subscriptions: each message that matches `$share/group/filter` goes to one member of the group, in turn over all "
+        "gateways. For sessions that end with their connection, MQTT 3.1.1 included. Sessions that outlive it get 0x9E until their "
+        "groups are built, and CONNACK tells them so. What a member leaves unacknowledged goes to another one; a gateway that dies "
+        "loses what its members had.",
     )
 
     @property
     def session_expiry_3_1_1(self) -> Duration:
         """Expiry of an MQTT 3.1.1 session with clean session off."""
         return min(self.session_expiry_interval, self.session_expiry_max)
-
-    @model_validator(mode="after")
-    def _built(self) -> Self:
-        if self.shared_subscription:
-            raise conflict("shared_subscription", "false")
-        return self
 
 
 class DurableSessions(Section):

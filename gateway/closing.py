@@ -155,7 +155,9 @@ class Closing:
             connection.attached = False
             state.outbox.to_session(connection.session, Detach(connection.conn))
         self._table.leave(connection)
-        connection.ephemeral = None
+        if connection.ephemeral is not None:
+            state.orphans += connection.ephemeral.orphans()
+            connection.ephemeral = None
         connection.held.clear()
         connection.paused &= ~(OWN_BOUND | STOPPING)
         if connection.paused & SHARD_BOUND:

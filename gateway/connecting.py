@@ -210,7 +210,7 @@ class Connecting:
             topic_alias_maximum=options.topic_alias_maximum or None,
             retain_available=None if options.retain else 0,
             maximum_packet_size=options.packet_bytes_max,
-            shared_subscription_available=None if options.shared else 0,
+            shared_subscription_available=None if options.shared and not connection.durable else 0,
         )
 
     def release_held(self, connection: Connection) -> list[Item]:

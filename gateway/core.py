@@ -9,6 +9,8 @@ the parts, one module each; here is who gets which event, and what a turn of the
     inbound      PUBLISH and PUBREL from clients     retained    retained messages of a new subscription
     subscribing  SUBSCRIBE, UNSUBSCRIBE              egress      deliveries and acknowledgements of durable sessions
     live         the table of live subscriptions     ephemeral   the window of an ephemeral session
+    groups       members of a shared group           sharing     a message to one member of each group
+    sending      what leaves for one taker
 
 Always holds (see check): every connection is in the tables of its phase; a message of QoS 1 or 2 is acknowledged only by an
 answer of its shard, or refused, or known before; nothing is written to a connection after its end.
@@ -53,6 +55,8 @@ from gateway.live import LiveTable
 from gateway.options import Counters, Options
 from gateway.peers import Peers
 from gateway.retained import Retained
+from gateway.sending import Sending
+from gateway.sharing import Sharing
 from gateway.state import State
 from gateway.subscribing import Subscribing
 from mqtt.encode import encode
@@ -103,9 +107,11 @@ class GatewayCore:
         self._state = state = State(slot_table, n_sessions, options, rng)
         self._table = LiveTable(options.cached_topics_max)
         self._closing = Closing(state, self._table)
-        self._fanout = Fanout(state, self._table)
+        self._sending = Sending(state)
+        self._sharing = Sharing(name, state, self._table, self._sending)
+        self._fanout = Fanout(state, self._table, self._sending, self._sharing)
         self._peers = Peers(state, self._table, self._fanout)
-        self._retained = Retained(state, self._fanout)
+        self._retained = Retained(state, self._sending)
         self._connecting = Connecting(state, self._closing, self._peers.note_newest)
         self._inbound = Inbound(state, self._table, self._fanout, self._closing)
         self._subscribing = Subscribing(state, self._table, self._retained, self._closing)
@@ -167,7 +173,7 @@ class GatewayCore:
                     for _, conn in frame.connections:
                         self._connecting.superseded(conn)
                 else:
-                    self._fanout.hand_over_here(frame.publisher, [frame.flags], [frame.topic], [frame.body])
+                    self._fanout.entered_everywhere(frame)
             case RetainedTold(shard, query, values, next_after):
                 self._retained.told(shard, query, values, next_after)
             case ShardLinked(shard):
@@ -323,7 +329,9 @@ class GatewayCore:
         self._peers.tell()
         self._subscribing.turn(now_ms, self._peers.unconfirmed())
         self._retained.turn()
-        state.outbox.effects += [ToPeer(link, frame) for link, frame in self._fanout.forwards()]
+        if state.orphans:
+            self._sharing.turn()
+        state.outbox.effects += [ToPeer(link, frame) for link, frame in self._sending.forwards()]
         effects = state.outbox.turn(wall_ms)
         self._wake(now_ms, effects)
         return effects

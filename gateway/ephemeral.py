@@ -8,14 +8,18 @@ When the queue is full its oldest message is dropped: what is new is worth more 
 of what remains is the publisher's, and it is counted.  Nothing is ever sent twice, because a session that ends with its
 connection has no reconnect.
 
+Messages of shared groups are kept until PUBACK, or PUBLISH if their QoS is 2: when the session ends they go to other members.
+What is kept is bounded by the bytes of the queue; a message beyond that is sent all the same and ends with the session.
+
 Always holds (see check): at most `window` packet ids are in flight; a message waits only while the window is full; the queue
-is within both bounds.
+is within both bounds, and so are the bytes that are kept; what is kept waits for PUBACK.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
+from gateway.groups import GroupMessage
 from gateway.options import Counters
 from mqtt.body import with_message_expiry
 from mqtt.encode import packet_id_bytes
@@ -24,12 +28,15 @@ from mqtt.packets import MQTT_5
 # What a packet id in flight waits for.
 AWAIT_PUBACK, AWAIT_PUBREC, AWAIT_PUBCOMP = 1, 2, 3
 
-Waiting = tuple[int, bytes, bytes, int]
-"""QoS, head, tail, and when it stops being worth sending (milliseconds of the wall clock, 0: never)."""
+Waiting = tuple[int, bytes, bytes, int, GroupMessage | None]
+"""QoS, head, tail, when it stops being worth sending (milliseconds of the wall clock, 0: never), and of which group it is."""
 
 
 class EphemeralSession:
-    __slots__ = ("_bytes_max", "_count_max", "_has_properties", "_next_id", "counters", "inflight", "queue", "queue_bytes", "window")
+    __slots__ = (
+        "_bytes_max", "_count_max", "_has_properties", "_last_id", "counters", "inflight", "kept", "kept_bytes", "queue", "queue_bytes",
+        "window",
+    )  # fmt: skip
 
     def __init__(self, version: int, window: int, count_max: int, bytes_max: int, counters: Counters) -> None:
         self._has_properties = version == MQTT_5
@@ -37,23 +44,39 @@ class EphemeralSession:
         self.inflight: dict[int, int] = {}
         self.queue: deque[Waiting] = deque()
         self.queue_bytes = 0
+        self.kept: dict[int, GroupMessage] = {}
+        """Messages of groups that wait for PUBACK, by packet id."""
+        self.kept_bytes = 0
         self.counters = counters
         self._count_max = count_max
         self._bytes_max = bytes_max
-        self._next_id = 0
+        self._last_id = 0
 
-    def offer(self, out: list[bytes], qos: int, head: bytes, tail: bytes, expires_ms: int) -> bool:
+    def offer(self, out: list[bytes], qos: int, head: bytes, tail: bytes, expires_ms: int, of_group: GroupMessage | None = None) -> bool:
         """Send a QoS 1 or 2 message now, appending to `out`, or keep it for later; whether it was sent."""
-        if len(self.inflight) < self.window:  # then nothing waits, see check
-            out += (head, packet_id_bytes[self._take_id(qos)], tail)
+        inflight = self.inflight
+        if len(inflight) < self.window:  # then nothing waits, see check; and some id is free, they are more than the window
+            packet_id = self._last_id % 65_535 + 1
+            while packet_id in inflight:
+                packet_id = packet_id % 65_535 + 1
+            self._last_id = packet_id
+            inflight[packet_id] = qos  # QoS 1 waits for PUBACK, QoS 2 for PUBREC
+            out += (head, packet_id_bytes[packet_id], tail)
+            if of_group is not None and qos == 1 and self.kept_bytes + of_group.size <= self._bytes_max:
+                self.kept[packet_id] = of_group
+                self.kept_bytes += of_group.size
             return True
-        self.queue.append((qos, head, tail, expires_ms))
+        self.queue.append((qos, head, tail, expires_ms, of_group))
         self.queue_bytes += len(head) + len(tail)
         while len(self.queue) > self._count_max or self.queue_bytes > self._bytes_max:
-            _, old_head, old_tail, _ = self.queue.popleft()
+            _, old_head, old_tail, _, _ = self.queue.popleft()
             self.queue_bytes -= len(old_head) + len(old_tail)
             self.counters.live_dropped_queue_full += 1
         return False
+
+    def takes(self, size: int) -> bool:
+        """Whether a message of a group can be added without dropping another, and be kept."""
+        return len(self.queue) < self._count_max and self.queue_bytes + self.kept_bytes + size <= self._bytes_max
 
     def has_room(self) -> bool:
         """Whether retained messages may be added: they are fetched no faster than the client takes them."""
@@ -74,6 +97,11 @@ class EphemeralSession:
                 inflight[packet_id] = AWAIT_PUBCOMP
             else:
                 del inflight[packet_id]
+        if self.kept and awaited == AWAIT_PUBACK:
+            for packet_id in known:
+                message = self.kept.pop(packet_id, None)
+                if message is not None:
+                    self.kept_bytes -= message.size
         return known
 
     def give_up(self, packet_id: int) -> bool:
@@ -87,7 +115,7 @@ class EphemeralSession:
         """Send what waits, as far as the window allows."""
         queue = self.queue
         while queue and len(self.inflight) < self.window:
-            qos, head, tail, expires_ms = queue.popleft()
+            qos, head, tail, expires_ms, of_group = queue.popleft()
             self.queue_bytes -= len(head) + len(tail)
             if expires_ms:
                 left_ms = expires_ms - wall_ms
@@ -97,21 +125,16 @@ class EphemeralSession:
                 if self._has_properties:
                     # The interval is there already, and four bytes stay four bytes: the head remains right.
                     tail = with_message_expiry(tail, -(-left_ms // 1000))
-            out += (head, packet_id_bytes[self._take_id(qos)], tail)
+            self.offer(out, qos, head, tail, expires_ms, of_group)
 
-    def _take_id(self, qos: int) -> int:
-        """A packet id that is not in flight; the window is smaller than the number of ids, so there is one."""
-        packet_id = self._next_id
-        while True:
-            packet_id = packet_id % 65_535 + 1
-            if packet_id not in self.inflight:
-                break
-        self._next_id = packet_id
-        self.inflight[packet_id] = qos  # QoS 1 waits for PUBACK, QoS 2 for PUBREC
-        return packet_id
+    def orphans(self) -> list[GroupMessage]:
+        """At the end of the session: what other members of its groups are to get."""
+        return [*self.kept.values(), *[of_group for _, _, _, _, of_group in self.queue if of_group is not None]]
 
     def check(self) -> None:
         assert len(self.inflight) <= self.window
         assert not self.queue or len(self.inflight) == self.window
         assert len(self.queue) <= self._count_max and self.queue_bytes <= self._bytes_max
-        assert self.queue_bytes == sum(len(head) + len(tail) for _, head, tail, _ in self.queue)
+        assert self.queue_bytes == sum(len(head) + len(tail) for _, head, tail, _, _ in self.queue)
+        assert all(self.inflight.get(packet_id) == AWAIT_PUBACK for packet_id in self.kept)
+        assert self.kept_bytes == sum(message.size for message in self.kept.values()) <= self._bytes_max

@@ -1,4 +1,5 @@
-"""Hands messages to live subscribers: connections of this gateway, and other gateways that have some.
+"""Hands messages to live subscribers: connections of this gateway, and other gateways that have some.  One member of each
+shared group is the business of gateway.sharing, the form in which a message leaves that of gateway.sending.
 
 Called with messages of one publisher in their order; what a subscriber gets leaves in that order.  QoS 1 and 2 messages come
 here only after their shard has answered (PROTOCOLS 9): when, is the business of gateway.inbound.
@@ -10,39 +11,31 @@ Several matching subscriptions of one client bring it one copy each, with the id
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from gateway.frames import Forward
-from gateway.live import MISSING, LiveSub, LiveTable, Targets
+from gateway.groups import Group
+from gateway.live import MISSING, LiveSub, LiveTable
+from gateway.sending import Sending
+from gateway.sharing import Sharing
 from gateway.state import State
-from mqtt.body import message_expiry, with_message_expiry, with_subscription_ids
 from mqtt.encode import PublishTemplate
 from mqtt.encode import publish as encode_publish
 from mqtt.packets import MQTT_3_1_1, MQTT_5
+from shards.frames import Live
 
-PUBLISH = 0x30
-
-
-class _Open:
-    """A Forward of this turn that may still grow."""
-
-    __slots__ = ("bodies", "bytes", "conn", "flags", "publisher", "topics")
-
-    def __init__(self, publisher: bytes, conn: int) -> None:
-        self.publisher = publisher
-        self.conn = conn
-        self.bytes = 0
-        self.flags = bytearray()
-        self.topics: list[bytes] = []
-        self.bodies: list[bytes] = []
+_PLAIN: Final[tuple[bool, list[bytes]]] = (True, [])
 
 
 class Fanout:
-    def __init__(self, state: State, table: LiveTable) -> None:
+    def __init__(self, state: State, table: LiveTable, sending: Sending, sharing: Sharing) -> None:
         self._state = state
         self._table = table
+        self._send = sending.send
+        self._forward = sending.forward
+        self._sharing = sharing
         self._outbox = state.outbox
         self._counters = state.counters
-        self._forwards: dict[int, list[_Open]] = {}
 
     def hand_over(self, publisher: bytes, conn: int, flags: Sequence[int], topics: Sequence[bytes], bodies: Sequence[bytes]) -> None:
         """Messages of a connection of this gateway, to subscribers here and at other gateways."""
@@ -50,7 +43,7 @@ class Fanout:
         if not len(table):
             return
         cached = table.cache.get
-        for index, topic in enumerate(topics):
+        for flag, topic, body in zip(flags, topics, bodies, strict=True):
             targets = cached(topic, MISSING)
             if targets is None:
                 continue
@@ -58,23 +51,54 @@ class Fanout:
                 targets = table.look_up(topic)
                 if targets is None:
                     continue
-            self._local(publisher, flags[index], topic, bodies[index], targets)
-            peers = targets.peers if flags[index] & 6 else targets.peers_qos0
+            if flag & 6:
+                subs, peers = targets.subs, targets.peers
+            else:
+                subs, peers = targets.subs_qos0, targets.peers_qos0
+            if subs:
+                self._local(publisher, flag, topic, body, subs)
+            if targets.groups:
+                self._shared(publisher, conn, flag, topic, body, targets.groups, peers)
+                continue
             for link in peers:
-                self._forward(link, publisher, conn, flags[index], topic, bodies[index])
+                self._forward(link, publisher, conn, flag, topic, body)
 
-    def hand_over_here(self, publisher: bytes, flags: Sequence[int], topics: Sequence[bytes], bodies: Sequence[bytes]) -> None:
-        """Messages that came from another gateway or from a shard: every gateway serves its own."""
-        for index, topic in enumerate(topics):
-            targets = self._table.targets(topic)
-            if targets is not None:
-                self._local(publisher, flags[index], topic, bodies[index], targets)
+    def _shared(
+        self, publisher: bytes, conn: int, flags: int, topic: bytes, body: bytes, groups: Sequence[Group], peers: Sequence[int]
+    ) -> None:
+        """A message that groups want too: what another gateway has to serve of them goes there along with it."""
+        asked = self._sharing.choose(groups, publisher, flags, topic, body)
+        for link in peers:
+            self._forward(link, publisher, conn, flags, topic, body, True, asked.pop(link, ()))
+        for link, filters in asked.items():
+            self._forward(link, publisher, conn, flags, topic, body, False, filters)
 
-    def _local(self, publisher: bytes, flags: int, topic: bytes, body: bytes, targets: Targets) -> None:
+    def forwarded(self, frame: Forward) -> None:
+        """Messages that came from another gateway: for plain subscribers here, and for the groups that it says."""
+        for_groups = {at: (plain, groups) for at, plain, groups in frame.shared}
+        for index, topic in enumerate(frame.topics):
+            plain, groups = for_groups.get(index, _PLAIN)
+            if plain:
+                self._to_plain(frame.publisher, frame.flags[index], topic, frame.bodies[index])
+            if groups:
+                self._sharing.serve(groups, frame.publisher, frame.flags[index], topic, frame.bodies[index])
+
+    def entered_everywhere(self, message: Live) -> None:
+        """A message that a shard has told every gateway."""
+        self._to_plain(message.publisher, message.flags, message.topic, message.body)
+        targets = self._table.targets(message.topic)
+        if targets is not None and targets.groups:
+            self._sharing.entered_everywhere(targets.groups, message.publisher, message.flags, message.topic, message.body)
+
+    def _to_plain(self, publisher: bytes, flags: int, topic: bytes, body: bytes) -> None:
+        targets = self._table.targets(topic)
+        if targets is not None:
+            subs = targets.subs if flags & 6 else targets.subs_qos0
+            if subs:
+                self._local(publisher, flags, topic, body, subs)
+
+    def _local(self, publisher: bytes, flags: int, topic: bytes, body: bytes, subs: Sequence[LiveSub]) -> None:
         published_qos = flags >> 1 & 3
-        subs = targets.subs if published_qos else targets.subs_qos0
-        if not subs:
-            return
         template: PublishTemplate | None = None
         dirty = self._outbox.dirty
         qos0_5 = qos0_3 = b""
@@ -106,68 +130,5 @@ class Fanout:
             return
         if sub.retain_topics is not None and flags & 1:
             sub.retain_topics.add(template.topic)
-        if not self.send(sub, qos, flags & 1 if sub.retain_as_published else 0, template, self._state.wall_ms):
+        if not self._send(sub, qos, flags & 1 if sub.retain_as_published else 0, template, self._state.wall_ms):
             self._counters.live_delivered -= 1
-
-    def send(self, sub: LiveSub, qos: int, retain: int, template: PublishTemplate, published_at_ms: int) -> bool:
-        """One message to one subscription; False when it is not sent because of its size or its age."""
-        connection = sub.connection
-        expires_ms = 0
-        body = template.body
-        if body[0]:
-            expiry = message_expiry(body)
-            if expiry is not None:
-                expires_ms = published_at_ms + expiry * 1000
-                left_ms = expires_ms - self._state.wall_ms
-                if left_ms <= 0:
-                    self._counters.live_dropped_expired += 1
-                    return False
-                if left_ms < expiry * 1000:
-                    body = with_message_expiry(body, -(-left_ms // 1000))
-        if sub.identifier:
-            body = with_subscription_ids(body, (sub.identifier,))
-        if body is not template.body:
-            template = PublishTemplate(template.topic, body)
-        head, tail = template.parts(connection.version, PUBLISH | qos << 1 | retain)
-        if connection.packet_max and len(head) + len(tail) + (2 if qos else 0) > connection.packet_max:
-            self._counters.live_dropped_too_large += 1
-            return False
-        if not qos:
-            if connection.congested:
-                self._counters.live_dropped_slow += 1
-                return False
-            self._outbox.write(connection, head + tail)
-            return True
-        session = connection.ephemeral
-        assert session is not None, f"{connection}: a live subscription with QoS {qos} in a durable session"
-        if not connection.out:
-            self._outbox.dirty.append(connection)
-        session.offer(connection.out, qos, head, tail, expires_ms)
-        return True
-
-    # ---------------------------------------------------------------- other gateways
-    def _forward(self, link: int, publisher: bytes, conn: int, flags: int, topic: bytes, body: bytes) -> None:
-        frames = self._forwards.get(link)
-        if frames is None:
-            frames = self._forwards[link] = []
-        last = frames[-1] if frames else None
-        if last is None or last.conn != conn or last.publisher != publisher or last.bytes >= self._state.options.frame_bytes_max:
-            last = _Open(publisher, conn)
-            frames.append(last)
-        last.bytes += len(topic) + len(body)
-        last.flags.append(flags)
-        last.topics.append(topic)
-        last.bodies.append(body)
-
-    def forwards(self) -> list[tuple[int, Forward]]:
-        """What this turn sends to other gateways."""
-        if not self._forwards:
-            return []
-        frames = [
-            (link, Forward(last.publisher, last.conn, bytes(last.flags), last.topics, last.bodies))
-            for link, opened in self._forwards.items()
-            for last in opened
-        ]
-        self._forwards.clear()
-        self._counters.forwards_sent += sum(len(frame.topics) for _, frame in frames)
-        return frames

@@ -3,11 +3,12 @@
 A live subscription is one of
 - an ephemeral subscription: every message, at most at its granted QoS;
 - one of an online durable session granted QoS 0: every message, at QoS 0 (it has no route in any shard);
-- one of an online durable session granted QoS 1 or 2: only messages published at QoS 0; the store brings the others.
+- one of an online durable session granted QoS 1 or 2: only messages published at QoS 0; the store brings the others;
+- a member of a shared group, which is an ephemeral subscription to `$share/name/filter`: its share of every message.
 
-One trie of filters holds both kinds of takers, and what a topic leads to is kept per topic, so a message costs one dict
-lookup.  Sending is the business of gateway.fanout.  Interest is told in numbered steps by gateway.peers, which asks here
-what has changed.
+One trie of filters holds all kinds of takers, groups under the filter behind their name, and what a topic leads to is kept
+per topic, so a message costs one dict lookup.  Sending is the business of gateway.fanout.  Interest is told in numbered steps
+by gateway.peers, which asks here what has changed.
 
 Always holds (see check): a filter is in the trie as long as somebody wants it, and what is cached for a topic is what the
 trie says.
@@ -18,6 +19,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.connection import Connection
+from gateway.groups import Group, is_shared, matched_filter
 from mqtt.topics import has_wildcard
 from mqtt.trie import FilterTrie
 
@@ -43,25 +45,30 @@ class LiveSub:
 
 
 class Targets:
-    """Where a topic's messages go: subscriptions and links, for messages published at QoS 0 and for the others."""
+    """Where a topic's messages go: subscriptions and links, for messages published at QoS 0 and for the others; and groups."""
 
-    __slots__ = ("peers", "peers_qos0", "subs", "subs_qos0")
+    __slots__ = ("groups", "peers", "peers_qos0", "subs", "subs_qos0")
 
     def __init__(
-        self, subs: tuple[LiveSub, ...], subs_qos0: tuple[LiveSub, ...], peers: tuple[int, ...], peers_qos0: tuple[int, ...]
-    ) -> None:
+        self, subs: tuple[LiveSub, ...], subs_qos0: tuple[LiveSub, ...], peers: tuple[int, ...], peers_qos0: tuple[int, ...],
+        groups: tuple[Group, ...],
+    ) -> None:  # fmt: skip
         self.subs, self.subs_qos0 = subs, subs_qos0
         self.peers, self.peers_qos0 = peers, peers_qos0
+        self.groups = groups
 
 
-MISSING: Final = Targets((), (), (), ())
+MISSING: Final = Targets((), (), (), (), ())
 """Stands for "not cached"; None is cached for a topic that nobody here wants."""
+
+Told = tuple[list[bytes], list[bytes], list[bytes], list[bytes], list[tuple[bytes, int]]]
+"""What an Interest says, as its fields."""
 
 
 class _Filter:
     """Everybody who wants one filter."""
 
-    __slots__ = ("every", "filter", "peers", "peers_qos0", "subs")
+    __slots__ = ("every", "filter", "groups", "peers", "peers_qos0", "subs")
 
     def __init__(self, filter: bytes) -> None:
         self.filter = filter
@@ -70,6 +77,10 @@ class _Filter:
         """How many of the subscriptions want every message."""
         self.peers: dict[int, None] = {}
         self.peers_qos0: dict[int, None] = {}
+        self.groups: dict[bytes, Group] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.subs or self.peers or self.peers_qos0 or self.groups)
 
 
 class LiveTable:
@@ -82,6 +93,10 @@ class LiveTable:
         self._changed: dict[bytes, None] = {}
         self._told: dict[bytes, bool] = {}
         """What other gateways know of this one's interest: filter -> wants every message."""
+        self._groups: dict[bytes, Group] = {}
+        self._changed_groups: dict[bytes, None] = {}
+        self._told_groups: dict[bytes, int] = {}
+        """What they know of its groups: whole filter -> members."""
 
     def __len__(self) -> int:
         return len(self._filters)
@@ -94,7 +109,7 @@ class LiveTable:
     def wanted(self, topic: bytes) -> bool:
         """Whether a message published at QoS 1 or 2 to this topic goes anywhere live."""
         targets = self.targets(topic)
-        return targets is not None and bool(targets.subs or targets.peers)
+        return targets is not None and bool(targets.subs or targets.peers or targets.groups)
 
     def look_up(self, topic: bytes) -> Targets | None:
         """For a topic that is not cached."""
@@ -105,7 +120,8 @@ class LiveTable:
             subs_qos0 = tuple([sub for filter in filters for sub in filter.subs.values()])
             peers = dict.fromkeys([link for filter in filters for link in filter.peers])
             peers_qos0 = peers | dict.fromkeys([link for filter in filters for link in filter.peers_qos0])
-            found = Targets(subs, subs_qos0, tuple(peers), tuple(peers_qos0))
+            groups = tuple([group for filter in filters for group in filter.groups.values()])
+            found = Targets(subs, subs_qos0, tuple(peers), tuple(peers_qos0), groups)
         if len(self.cache) >= self._cached_topics_max:
             self.cache.clear()
         self.cache[topic] = found
@@ -114,6 +130,8 @@ class LiveTable:
     # ---------------------------------------------------------------- subscriptions of this gateway
     def subscribe(self, sub: LiveSub) -> bool:
         """Put a subscription in, in place of an earlier one of the connection to the same filter; whether there was none."""
+        if is_shared(sub.filter):
+            return self._join(sub)
         node = self._filter(sub.filter)
         old = node.subs.get(sub.connection)
         if old is not None:
@@ -130,6 +148,9 @@ class LiveTable:
         sub = connection.subs.pop(filter, None)
         if sub is None:
             return False
+        if is_shared(filter):
+            self._leave_group(connection, filter)
+            return True
         node = self._filters[filter]
         del node.subs[connection]
         node.every -= sub.every
@@ -143,9 +164,11 @@ class LiveTable:
             self.unsubscribe(connection, filter)
 
     # ---------------------------------------------------------------- what other gateways are told
-    def changes(self) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
-        """What to tell since the last call: add_all, add_qos0, remove_all, remove_qos0."""
-        changes: tuple[list[bytes], list[bytes], list[bytes], list[bytes]] = ([], [], [], [])
+    def changes(self) -> Told:
+        """What to tell since the last call: add_all, add_qos0, remove_all, remove_qos0, groups."""
+        add: tuple[list[bytes], list[bytes]] = ([], [])
+        remove: tuple[list[bytes], list[bytes]] = ([], [])
+        groups: list[tuple[bytes, int]] = []
         for filter in self._changed:
             node = self._filters.get(filter)
             now = bool(node.every) if node is not None and node.subs else None
@@ -153,18 +176,28 @@ class LiveTable:
             if now is told:
                 continue
             if now is not None:
-                changes[0 if now else 1].append(filter)
+                add[0 if now else 1].append(filter)
                 self._told[filter] = now
             else:
                 del self._told[filter]
             if told is not None:
-                changes[2 if told else 3].append(filter)
+                remove[0 if told else 1].append(filter)
         self._changed.clear()
-        return changes
+        for filter in self._changed_groups:
+            group = self._groups.get(filter)
+            members = len(group.members) if group is not None else 0
+            if members != self._told_groups.pop(filter, 0):
+                groups.append((filter, members))
+            if members:
+                self._told_groups[filter] = members
+        self._changed_groups.clear()
+        return *add, *remove, groups
 
-    def told(self) -> tuple[list[bytes], list[bytes]]:
-        """All that other gateways were told: (filters that want all, filters that want only QoS 0)."""
-        return [filter for filter, every in self._told.items() if every], [filter for filter, every in self._told.items() if not every]
+    def told(self) -> Told:
+        """All that other gateways were told, in the same form."""
+        wants_all = [filter for filter, every in self._told.items() if every]
+        wants_qos0 = [filter for filter, every in self._told.items() if not every]
+        return wants_all, wants_qos0, [], [], list(self._told_groups.items())
 
     # ---------------------------------------------------------------- the interest of other gateways
     def peer_wants(self, link: int, filter: bytes, every: bool) -> None:
@@ -180,6 +213,47 @@ class LiveTable:
         self._drop_if_empty(node)
         self._touch(filter)
 
+    # ---------------------------------------------------------------- groups
+    def group(self, filter: bytes) -> Group | None:
+        """A group that has members anywhere, by its whole filter."""
+        return self._groups.get(filter)
+
+    def peer_has_members(self, link: int, gateway: str, filter: bytes, members: int) -> None:
+        if members:
+            self._group(filter).members_at(link, gateway, members)
+        elif filter in self._groups:
+            self._groups[filter].members_at(link, gateway, 0)
+            self._drop_group_if_empty(filter)
+
+    def _join(self, sub: LiveSub) -> bool:
+        group = self._group(sub.filter)
+        joins = sub.connection not in group.members
+        group.join(sub)
+        sub.connection.subs[sub.filter] = sub
+        self._changed_groups[sub.filter] = None
+        return joins
+
+    def _leave_group(self, connection: Connection, filter: bytes) -> None:
+        self._groups[filter].leave(connection)
+        self._drop_group_if_empty(filter)
+        self._changed_groups[filter] = None
+
+    def _group(self, filter: bytes) -> Group:
+        group = self._groups.get(filter)
+        if group is None:
+            group = self._groups[filter] = Group(filter)
+            self._filter(matched_filter(filter)).groups[filter] = group
+            self._touch(matched_filter(filter))
+        return group
+
+    def _drop_group_if_empty(self, filter: bytes) -> None:
+        if not self._groups[filter]:
+            del self._groups[filter]
+            node = self._filters[matched_filter(filter)]
+            del node.groups[filter]
+            self._drop_if_empty(node)
+            self._touch(node.filter)
+
     # ---------------------------------------------------------------- within
     def _filter(self, filter: bytes) -> _Filter:
         node = self._filters.get(filter)
@@ -189,7 +263,7 @@ class LiveTable:
         return node
 
     def _drop_if_empty(self, node: _Filter) -> None:
-        if not (node.subs or node.peers or node.peers_qos0):
+        if not node:
             del self._filters[node.filter]
             self._trie.remove(node.filter, node)
 
@@ -201,12 +275,20 @@ class LiveTable:
 
     def check(self) -> None:
         for filter, node in self._filters.items():
-            assert node.subs or node.peers or node.peers_qos0, f"{filter!r} is in the table and nobody wants it"
+            assert node, f"{filter!r} is in the table and nobody wants it"
             assert node.every == sum(sub.every for sub in node.subs.values())
             assert all(connection.subs[filter] is sub for connection, sub in node.subs.items())
+            assert all(self._groups[whole] is group and matched_filter(whole) == filter for whole, group in node.groups.items())
+        for filter, group in self._groups.items():
+            group.check()
+            assert self._filters[matched_filter(filter)].groups[filter] is group
+            assert all(connection.subs[filter] is sub for connection, sub in group.members.items())
         assert len(self._trie) == len(self._filters)
         for topic, cached in list(self.cache.items()):
             self.cache.pop(topic)
             fresh = self.look_up(topic)
-            shown = [None if found is None else (found.subs, found.subs_qos0, found.peers, found.peers_qos0) for found in (cached, fresh)]
-            assert shown[0] == shown[1], f"{topic!r} is cached wrongly"
+            assert _shown(cached) == _shown(fresh), f"{topic!r} is cached wrongly"
+
+
+def _shown(targets: Targets | None) -> list[object]:
+    return [] if targets is None else [targets.subs, targets.subs_qos0, targets.peers, targets.peers_qos0, targets.groups]

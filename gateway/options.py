@@ -43,8 +43,8 @@ class Options:
     """What waits for the window of one ephemeral subscriber; then the oldest is dropped."""
     subscriptions_max: int = 10_000
     connections_max: int = 100_000
-    shared: bool = False
-    """Whether $share/ filters are accepted."""
+    shared: bool = True
+    """Whether $share/ filters are accepted of ephemeral sessions; of durable ones they are not yet."""
     shard_messages_max: int = 50_000
     shard_bytes_max: int = 64 << 20
     """Unanswered messages to one shard; above, publishers to it are not read, below half they are again."""
@@ -85,6 +85,10 @@ class Counters:
     forwards_sent: int = 0
     forwards_received: int = 0
     forwards_stale: int = 0
+    shared_handed_on: int = 0
+    """Messages of shared groups that went to another member, because theirs had gone."""
+    shared_lost: int = 0
+    """Those for which there was no other member."""
     retained_delivered: int = 0
     retained_pages_failed: int = 0
     subacks_unconfirmed: int = 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from gateway.events import ToPeer
 from gateway.fanout import Fanout
-from gateway.frames import Forward, Frame, Interest, InterestSeen
+from gateway.frames import HANDED_ON, Forward, Frame, Interest, InterestSeen
 from gateway.live import LiveTable
 from gateway.state import State
 
@@ -28,6 +28,7 @@ class Peer:
     """Its whole table is here."""
     wants: dict[bytes, None] = field(default_factory=dict)
     wants_qos0: dict[bytes, None] = field(default_factory=dict)
+    groups: dict[bytes, None] = field(default_factory=dict)
 
 
 class Peers:
@@ -77,6 +78,12 @@ class Peers:
                 else:
                     held.pop(filter, None)
                     self._table.peer_wants_no_more(link, filter, every)
+        for filter, members in frame.groups:
+            if members:
+                peer.groups[filter] = None
+            else:
+                peer.groups.pop(filter, None)
+            self._table.peer_has_members(link, peer.gateway, filter, members)
         self._state.outbox.effects.append(ToPeer(link, InterestSeen(frame.number)))
 
     def _forget(self, link: int, peer: Peer) -> None:
@@ -84,17 +91,21 @@ class Peers:
             self._table.peer_wants_no_more(link, filter, True)
         for filter in peer.wants_qos0:
             self._table.peer_wants_no_more(link, filter, False)
+        for filter in peer.groups:
+            self._table.peer_has_members(link, peer.gateway, filter, 0)
         peer.wants.clear()
         peer.wants_qos0.clear()
+        peer.groups.clear()
 
     def _forwarded(self, frame: Forward) -> None:
         counters = self._state.counters
-        if frame.conn < self._newest.get(frame.publisher, 0):
-            counters.forwards_stale += len(frame.topics)
-            return
-        self.note_newest(frame.publisher, frame.conn)
+        if frame.conn != HANDED_ON:
+            if frame.conn < self._newest.get(frame.publisher, 0):
+                counters.forwards_stale += len(frame.topics)
+                return
+            self.note_newest(frame.publisher, frame.conn)
         counters.forwards_received += len(frame.topics)
-        self._fanout.hand_over_here(frame.publisher, frame.flags, frame.topics, frame.bodies)
+        self._fanout.forwarded(frame)
 
     def note_newest(self, publisher: bytes, conn: int) -> None:
         """The newest connection of a publisher.  Of too many, the one not heard for longest is forgotten."""
@@ -112,7 +123,7 @@ class Peers:
         for link, peer in self.links.items():
             if not peer.sent:
                 peer.sent = 1
-                effects.append(ToPeer(link, Interest(1, True, *self._table.told(), [], [])))
+                effects.append(ToPeer(link, Interest(1, True, *self._table.told())))
             elif changed:
                 peer.sent += 1
                 effects.append(ToPeer(link, Interest(peer.sent, False, *changes)))

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from gateway.connection import Connection, Phase
 from gateway.events import RetainedQuery
-from gateway.fanout import Fanout
 from gateway.live import LiveSub
+from gateway.sending import Sending
 from gateway.state import State
 from mqtt.encode import PublishTemplate
 from mqtt.topics import has_wildcard
@@ -34,9 +34,9 @@ class _Fetch:
 
 
 class Retained:
-    def __init__(self, state: State, fanout: Fanout) -> None:
+    def __init__(self, state: State, sending: Sending) -> None:
         self._state = state
-        self._fanout = fanout
+        self._sending = sending
         self._fetching: dict[Connection, deque[_Fetch]] = {}
         self._queries: dict[int, tuple[Connection, _Fetch]] = {}
         self._next_id = 1
@@ -110,5 +110,5 @@ class Retained:
         if sub.no_local and publisher == sub.connection.client:
             return
         qos = min(flags & QOS_MASK, sub.qos)
-        if self._fanout.send(sub, qos, 1, PublishTemplate(topic, body), published_at_ms):
+        if self._sending.send(sub, qos, 1, PublishTemplate(topic, body), published_at_ms):
             self._state.counters.retained_delivered += 1

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from gateway.connection import Connection, Phase
+from gateway.groups import GroupMessage
 from gateway.options import Counters, Options
 from gateway.outbox import Outbox
 from gateway.wheel import Wheel
@@ -47,6 +48,8 @@ class State:
     """The newest connection of each client that is here."""
     touched: list[Connection] = field(default_factory=list)
     """Who was heard in this turn."""
+    orphans: list[GroupMessage] = field(default_factory=list)
+    """What connections that ended in this turn had from their shared groups."""
     shards_linked: dict[int, None] = field(default_factory=dict)
     sessions_linked: dict[int, None] = field(default_factory=dict)
 

@@ -3,6 +3,8 @@
 A SUBACK that brings new live interest waits until every linked gateway has confirmed that it knows, at most
 `suback_wait_ms` (PROTOCOLS 9).  Retained messages of an ephemeral subscription follow its SUBACK.
 
+Shared subscriptions ($share/name/filter) are for ephemeral sessions, of MQTT 3.1.1 too, as other brokers have it.
+
 A filter that may not be used gets its own code in the SUBACK and does not harm the others in the packet.
 """
 
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 
 from gateway.closing import Closing
 from gateway.connection import Connection, Phase
+from gateway.groups import is_shared
 from gateway.live import LiveSub, LiveTable
 from gateway.peers import Peer
 from gateway.retained import Retained
@@ -76,7 +79,9 @@ class Subscribing:
                 old = connection.subs.get(row.filter)
                 self._table.subscribe(sub)
                 # An earlier subscription to the filter that is still being given its retained messages hands that on.
-                if row.retain_handling == 0 or (row.retain_handling == 1 and (old is None or old.retain_topics is not None)):
+                new = old is None or old.retain_topics is not None
+                # A shared subscription brings no retained messages (MQTT 5, 4.8.2).
+                if not is_shared(row.filter) and (row.retain_handling == 0 or (row.retain_handling == 1 and new)):
                     retained.append(sub)
             reasons.append(code)
         self._answer(connection, Suback(packet.packet_id, tuple(reasons)), retained)
@@ -103,13 +108,14 @@ class Subscribing:
             try:
                 parsed = parse_filter(row.filter, options.filter_levels_max)
             except ProtocolError as error:
-                if connection.version != MQTT_5:
+                if connection.version != MQTT_5 and not is_shared(row.filter):
                     # 3.1.1 has wildcards in wrong places as a violation, not as a refusal [MQTT-4.7.1-2, -3].
+                    # $share is no word of 3.1.1, so a wrong use of it is one.
                     self._closing.violation(connection, error.detail)
                     return None
                 code = error.reason
             else:
-                if parsed.group is not None and not (options.shared and connection.durable):
+                if parsed.group is not None and (connection.durable or not options.shared):
                     code = ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
                 elif row.filter not in connection.subs:
                     count += 1
@@ -209,10 +215,6 @@ class Subscribing:
         self._state.outbox.write(connection, encode(connection.version, waiting.packet))
         for sub in waiting.retained:
             self._retained.begin(sub)
-
-
-def is_shared(filter: bytes) -> bool:
-    return filter.startswith(b"$share/")
 
 
 def _options(row: Subscription) -> int:

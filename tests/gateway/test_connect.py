@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gateway.events import (
@@ -32,7 +34,7 @@ from shards.frames import Disconnect as DisconnectEntry
 from shards.frames import Will as WillEntry
 from tests.gateway.scripted import Shell, message
 
-ANNOUNCED = Properties(receive_maximum=1024, topic_alias_maximum=32, maximum_packet_size=1 << 20, shared_subscription_available=0)
+ANNOUNCED = Properties(receive_maximum=1024, topic_alias_maximum=32, maximum_packet_size=1 << 20)
 
 
 def test_an_ephemeral_client_is_online_when_its_home_has_answered() -> None:
@@ -44,11 +46,27 @@ def test_an_ephemeral_client_is_online_when_its_home_has_answered() -> None:
 
 
 def test_connack_of_mqtt_5_says_what_the_broker_will_take() -> None:
-    """Receive Maximum, Maximum Packet Size, Topic Alias Maximum, no shared subscriptions."""
+    """Receive Maximum, Maximum Packet Size, Topic Alias Maximum; shared subscriptions where they are not available."""
     shell = Shell()
     client = shell.client(5)
     client.send(Connect(5, "c1"))
     assert shell.answer() == [Write(client.socket, encode(5, Connack(False, ReasonCode.SUCCESS, ANNOUNCED)))]
+    shell = Shell(Options(shared=False))
+    client = shell.client(5)
+    client.send(Connect(5, "c1"))
+    without = replace(ANNOUNCED, shared_subscription_available=0)
+    assert shell.answer() == [Write(client.socket, encode(5, Connack(False, ReasonCode.SUCCESS, without)))]
+
+
+def test_connack_of_a_durable_session_says_that_it_has_no_shared_subscriptions() -> None:
+    """Only sessions that end with their connection have them."""
+    shell = Shell()
+    client = shell.client(5)
+    client.send(Connect(5, "c1", properties=Properties(session_expiry_interval=100)))
+    shell.answer()
+    without = replace(ANNOUNCED, shared_subscription_available=0)
+    effects = shell.turn(FromSession(0, Attached(256, 0, [])))
+    assert effects == [Write(client.socket, encode(5, Connack(False, ReasonCode.SUCCESS, without)))]
 
 
 def test_a_durable_client_is_online_when_its_session_actor_has_it() -> None:

@@ -21,17 +21,17 @@ def test_interest_is_told_and_confirmed() -> None:
     shell = Shell()
     client, durable = shell.online("s", 5), shell.online("d", 5, expiry_s=9, subscriptions=[(b"q", 1, 0, 0)])
     subscribe(client, b"a")
-    assert shell.turn(PeerLinked(1, "g2")) == [ToPeer(1, Interest(1, True, [b"a"], [b"q"], [], []))]
+    assert shell.turn(PeerLinked(1, "g2")) == [ToPeer(1, Interest(1, True, [b"a"], [b"q"], [], [], []))]
     shell.turn(FromPeer(1, InterestSeen(1)))
     client.send(Subscribe(2, (Subscription(b"b"),)))
-    assert shell.to_peer[-1] == (1, Interest(2, False, [b"b"], [], [], []))
+    assert shell.to_peer[-1] == (1, Interest(2, False, [b"b"], [], [], [], []))
     assert client.take() == [], "SUBACK waits for the other gateway"
     shell.turn(FromPeer(1, InterestSeen(2)))
     assert client.take() == [Suback(2, (ReasonCode.SUCCESS,))]
     durable.send(Disconnect())
-    assert shell.to_peer[-1] == (1, Interest(3, False, [], [], [], [b"q"]))
+    assert shell.to_peer[-1] == (1, Interest(3, False, [], [], [], [b"q"], []))
     client.send(Unsubscribe(3, (b"a",)))
-    assert shell.to_peer[-1] == (1, Interest(4, False, [], [], [b"a"], []))
+    assert shell.to_peer[-1] == (1, Interest(4, False, [], [], [b"a"], [], []))
     count = len(shell.to_peer)
     other = shell.online("o", 4)
     other.send(Subscribe(1, (Subscription(b"b"),)))
@@ -62,26 +62,26 @@ def test_a_gateway_is_ready_when_it_holds_all_tables() -> None:
     assert shell.core.ready()
     shell.turn(PeerLinked(1, "g2"))
     assert not shell.core.ready()
-    assert shell.turn(FromPeer(1, Interest(1, True, [], [], [], []))) == [ToPeer(1, InterestSeen(1))]
+    assert shell.turn(FromPeer(1, Interest(1, True, [], [], [], [], []))) == [ToPeer(1, InterestSeen(1))]
     assert shell.core.ready()
-    shell.turn(FromPeer(1, Interest(2, False, [b"a"], [b"b"], [], [])))
-    shell.turn(FromPeer(1, Interest(3, True, [b"c"], [], [], [])))
+    shell.turn(FromPeer(1, Interest(2, False, [b"a"], [b"b"], [], [], [])))
+    shell.turn(FromPeer(1, Interest(3, True, [b"c"], [], [], [], [])))
     assert len(shell.core._table) == 1, "a whole table takes the place of what was said before"
 
 
 def test_messages_are_forwarded_to_gateways_that_want_them() -> None:
     """One frame per turn, connection and gateway; QoS 1 after its answer; who wants QoS 0 only gets only that."""
     shell = Shell()
-    shell.turn(PeerLinked(1, "g2"), FromPeer(1, Interest(1, True, [b"a"], [b"q/#"], [], [])))
+    shell.turn(PeerLinked(1, "g2"), FromPeer(1, Interest(1, True, [b"a"], [b"q/#"], [], [], [])))
     client = shell.online("p", 4)
     client.send(message(b"a", b"0"), message(b"q/1", b"0"), message(b"x", b"0"))
-    assert shell.to_peer[-1] == (1, Forward(b"p", client.conn, b"\0\0", [b"a", b"q/1"], [b"\x000", b"\x000"]))
+    assert shell.to_peer[-1] == (1, Forward(b"p", client.conn, b"\0\0", [b"a", b"q/1"], [b"\x000", b"\x000"], []))
     count = len(shell.to_peer)
     client.send(message(b"a", b"1", 1, 1), message(b"q/1", b"1", 1, 2))
     assert len(shell.to_peer) == count
     shell.answer()
-    assert shell.to_peer[-1] == (1, Forward(b"p", client.conn, b"\x02", [b"a"], [b"\x001"]))
-    shell.turn(FromPeer(1, Interest(2, False, [], [b"a"], [b"a"], [])))
+    assert shell.to_peer[-1] == (1, Forward(b"p", client.conn, b"\x02", [b"a"], [b"\x001"], []))
+    shell.turn(FromPeer(1, Interest(2, False, [], [b"a"], [b"a"], [], [])))
     client.send(message(b"a", b"2", 1, 3))
     count = len(shell.to_peer)
     shell.answer()
@@ -93,7 +93,7 @@ def test_messages_are_forwarded_to_gateways_that_want_them() -> None:
 def test_forwards_name_the_connection_that_published() -> None:
     """Also when a client's older and newer connection publish in one turn."""
     shell = Shell()
-    shell.turn(PeerLinked(1, "g2"), FromPeer(1, Interest(1, True, [b"a"], [], [], [])))
+    shell.turn(PeerLinked(1, "g2"), FromPeer(1, Interest(1, True, [b"a"], [], [], [], [])))
     older = shell.online("p", 4)
     newer = shell.client(4)
     newer.send(Connect(4, "p"), message(b"a", b"new"))
@@ -107,7 +107,7 @@ def test_forwards_name_the_connection_that_published() -> None:
 def test_forwards_are_cut() -> None:
     """A shard that was away may answer a lot at once."""
     shell = Shell(Options(frame_bytes_max=100))
-    shell.turn(PeerLinked(1, "g2"), FromPeer(1, Interest(1, True, [b"a"], [], [], [])))
+    shell.turn(PeerLinked(1, "g2"), FromPeer(1, Interest(1, True, [b"a"], [], [], [], [])))
     client = shell.online("p", 4)
     client.send(*[message(b"a", b"x" * 60) for _ in range(5)])
     assert [len(frame.topics) for _, frame in shell.to_peer if isinstance(frame, Forward)] == [2, 2, 1]
@@ -121,7 +121,7 @@ def test_a_forward_of_an_older_connection_is_dropped() -> None:
     shell.turn(PeerLinked(1, "g2"))
 
     def forward(publisher: bytes, conn: int, payload: bytes) -> None:
-        shell.turn(FromPeer(1, Forward(publisher, conn, b"\0", [b"a"], [b"\0" + payload])))
+        shell.turn(FromPeer(1, Forward(publisher, conn, b"\0", [b"a"], [b"\0" + payload], [])))
 
     forward(b"x", 9, b"1")
     forward(b"x", 8, b"late")
@@ -134,4 +134,4 @@ def test_a_forward_of_an_older_connection_is_dropped() -> None:
     forward(b"q", 1 << 20, b"late")
     assert client.take() == [message(b"a", payload) for payload in (b"1", b"2", b"3", b"4")]
     assert shell.core.counters.forwards_stale == 3
-    assert shell.to_peer == [(1, Interest(1, True, [b"a"], [], [], []))], "what came from a gateway goes to no other"
+    assert shell.to_peer == [(1, Interest(1, True, [b"a"], [], [], [], []))], "what came from a gateway goes to no other"

@@ -118,7 +118,7 @@ def test_a_crowd_gets_what_it_was_promised(seed: int) -> None:
     shard's answer, acknowledgements in order, everything delivered in the end; another gateway is forwarded the same."""
     rng = Random(seed)
     shell = Shell(Options(max_inflight=WINDOW, receive_maximum_in=rng.choice((4, 1_000))), n_shards=2, seed=seed)
-    shell.turn(PeerLinked(1, "g2"), FromPeer(1, Interest(1, True, [b"a/#"], [], [], [])))
+    shell.turn(PeerLinked(1, "g2"), FromPeer(1, Interest(1, True, [b"a/#"], [], [], [], [])))
     subscribers = []
     for number, filter in enumerate(FILTERS):
         granted = rng.choice((0, 1, 2))

@@ -32,7 +32,7 @@ SUBSCRIBED = ReasonCode.GRANTED_QOS_1
 @pytest.mark.parametrize("version", [4, 5])
 def test_suback_of_an_ephemeral_session(version: int) -> None:
     """Every filter gets its own code; a bad one does not harm the others."""
-    shell = Shell(Options(subscriptions_max=2))
+    shell = Shell(Options(subscriptions_max=2, shared=False))
     client = shell.online("s", version)
     filters = (b"a", b"$share/g/a", b"b/#", b"c")
     client.send(Subscribe(5, tuple([Subscription(filter, 1) for filter in filters])))
