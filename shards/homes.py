@@ -136,10 +136,11 @@ class Homes:
             self._end_session(draft, client, session, out)
             session = None
         resumes = session is not None and not entry.clean_start
-        self._fence_older(draft, client, resumes, out)
         if session is not None and entry.clean_start:
+            # Before the older connection is fenced: while it lives its will is the fence's to publish, and only once.
             self._end_session(draft, client, session, out)
             session = None
+        self._fence_older(draft, client, resumes, out)
         number = self._next_number(draft)
         if session is not None:
             if session.due_ms:

@@ -193,6 +193,19 @@ def test_a_delayed_will_waits_and_a_resume_cancels_it() -> None:
     assert topics(poll(h, b"w", Place(position))) == [b"w"]
 
 
+@pytest.mark.parametrize("delay_s", [0, 50])
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_clean_start_publishes_the_will_of_the_session_it_ends_once(delay_s: int, connected: bool) -> None:
+    """A clean start over a live connection published its will twice: when the connection was fenced and when its session ended."""
+    h = linked()
+    position = route(h, b"#")
+    first = connect(h, b"c", expiry_s=60, will=Will(b"w", 2, False, delay_s, b"\0gone"))
+    if not connected:
+        h.ask(G, Disconnect(b"c", first.conn, LOST, None))
+    assert not connect(h, b"c", expiry_s=60, clean=True).present
+    assert topics(poll(h, b"#", Place(position))) == [b"w"]
+
+
 def test_a_gateway_that_is_silent_for_20_seconds_is_lost_and_cannot_come_back() -> None:
     """Its connections end under new numbers, so what it still sends is refused."""
     h = linked()
