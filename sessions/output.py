@@ -90,8 +90,7 @@ class Output:
             waiting.extend(packet_ids)
 
     def forget(self, conn: int) -> None:
-        """The connection is closed: what was not sent to it yet need not be."""
-        self._to.pop(conn, None)
+        """The connection is closed: PUBRELs of this tick are not sent any more; messages are joined only when it ends."""
         self._pubrels.pop(conn, None)
         self.conns.pop(conn, None)
 

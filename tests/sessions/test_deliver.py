@@ -477,3 +477,15 @@ def test_messages_at_qos_0_that_were_stored_need_no_number() -> None:
     s.attach()
     s.rest()
     assert s.delivered() == [(b"m1", 1, 0x3A), (b"m2", 2, 0x3A), (b"m4", 3, 0x32)]
+
+
+def test_nothing_follows_the_end_of_a_connection() -> None:
+    """What was to be sent in the same tick is not sent any more."""
+    s, conn = online(qos=2)
+    s.publish(1, qos=2)
+    s.live()
+    s.pubrec(conn, 0x8077)
+    s.puback(conn, 1)
+    s.detach(conn)
+    s.rest()
+    assert s.sent == []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sessions.events import Effect, Event, QueryShard, ShardLinked, ShardLost, ToldBy
+from sessions.events import Effect, Event, QueryShard, ShardLinked, ShardLost, ToFeed, ToldBy
 from sessions.frames import Attached, SendPubrel, Subacked, Subscribe
 from sessions.options import SessionOptions
-from shards.frames import RangeRead, ReadRange
+from shards.frames import FeedWant, RangeRead, ReadRange
 from tests.sessions.scripted import Script
 from tests.sessions.test_deliver import online
 
@@ -392,3 +392,33 @@ def test_the_answer_to_a_query_of_an_earlier_connection_is_ignored() -> None:
     s.rest()
     assert before == [(b"m0", 1, 0x3A), (b"m1", 2, 0x32)] and s.delivered() == []
     assert s.core.counters.lost == 0
+
+
+def test_what_is_published_while_a_link_is_down_is_polled_when_it_is_back() -> None:
+    """The new feed begins at its end; wants are stated before what was asked is asked again."""
+    s, _ = online()
+    s.feed(ShardLost(0))
+    s.home.unlink()
+    s.publish(2)
+    s.tick()
+    assert s.queries == []
+    effects = s.feed(ShardLinked(0))
+    assert effects[0] == ToFeed(0, FeedWant(1, [b"#"], []))
+    assert [type(effect) for effect in effects[1:]] == [QueryShard]
+    s.rest()
+    assert [payload for payload, _, _ in s.delivered()] == [b"m0", b"m1"]
+
+
+def test_a_refused_qos_2_message_is_not_published_again_after_a_crash() -> None:
+    """PUBREC with an error, out of order: the row remembers that it is over, and PUBREL is harmless."""
+    s, conn = online(qos=2)
+    s.publish(2, qos=2)
+    s.live()
+    s.rest()
+    s.pubrec(conn, 0x8002, failed=True)
+    s.tick(5_000)
+    s.answer()
+    s.take_sent()
+    conn = crash(s)
+    assert s.delivered() == [(b"m0", 0x8001, 0x3C)]
+    assert SendPubrel(conn, [0x8002]) in s.sent

@@ -180,3 +180,24 @@ def test_an_unsubscribe_ends_it() -> None:
         first = s.delivered()
     assert s.core.counters.retained < 9
     assert not [query for query in s.queries if isinstance(query.ask, RetainedPage)]
+
+
+def test_copies_of_a_session_taken_over_still_wait_for_their_commit() -> None:
+    """They are in memory, and in no row yet."""
+    s = Script()
+    s.owned()
+    keep(s, 1)
+    conn = s.attached()
+    subscribe(s, conn)
+    while not any(isinstance(query.ask, RetainedPage) for query in s.queries):
+        s.tick()
+        for ask in list(s.asked):
+            s.commit(ask)
+        for query in [query for query in s.queries if not isinstance(query.ask, RetainedPage)]:
+            s.tell(query)
+    s.tell()
+    s.attach()
+    s.tick()
+    assert families(s.commits()[0]) == "qr" and s.delivered() == []
+    s.rest()
+    assert s.delivered() == [(b"r0", 1, 0x33)]
