@@ -80,7 +80,7 @@ class Attaching:
         home.dirty.clear()
         home.done.clear()
         for session in [session for session in self._state.sessions.values() if session.home == home.shard]:
-            self._close(session, ReasonCode.SERVER_UNAVAILABLE)
+            self._close(session, ReasonCode.SERVER_SHUTTING_DOWN)
             self._drop(session)
         if any(waiting.home is home for waiting in self._waiting.values()):
             self.own(home)
