@@ -1,0 +1,129 @@
+"""What clients do of their own: publish in bursts, subscribe and unsubscribe, go away in every manner, come back."""
+
+from __future__ import annotations
+
+from tests.sim.client import Client
+from tests.sim.ledger import Ledger, Message
+from tests.sim.network import Network
+from tests.sim.rules import Rules
+from tests.sim.shape import TOPICS, ClientShape, Shape
+from tests.sim.world import MS, SECOND, World
+
+
+class Crowd:
+    def __init__(self, world: World, network: Network, shape: Shape, ledger: Ledger, rules: Rules) -> None:
+        self.world = world
+        self.ledger = ledger
+        self.members: list[tuple[ClientShape, Client]] = []
+        self.resting = False
+        """Nobody begins anything new."""
+        self._left = shape.messages_max
+        self._serial = 0
+        for wanted in shape.clients:
+            client = Client(world, network, shape.n_gateways, wanted.name, wanted.temper, ledger, rules)
+            client.publishing.window = wanted.window
+            client.subscribing.ack_late = wanted.ack_late
+            client.subscribing.ack_within_us = wanted.ack_within_us
+            for name in wanted.filters:
+                client.subscribing.wanted[name] = self._terms(wanted)
+            self.members.append((wanted, client))
+
+    @property
+    def clients(self) -> list[Client]:
+        return [client for _, client in self.members]
+
+    def start(self) -> None:
+        for wanted, client in self.members:
+            client.connect_soon(self.world.between(0, 2 * SECOND))
+            for rate, action in ((wanted.publishes, self._publish), (wanted.subscribes, self._change), (wanted.restless, self._leave)):
+                if rate:
+                    self._next(rate, action, wanted, client)
+
+    def _next(self, rate: float, action: object, wanted: ClientShape, client: Client) -> None:
+        wait_us = int(self.world.rng.expovariate(rate) * SECOND)
+        self.world.later(min(wait_us, 60 * SECOND) + MS, self._act, rate, action, wanted, client)
+
+    def _act(self, rate: float, action: object, wanted: ClientShape, client: Client) -> None:
+        if not self.resting:
+            assert callable(action)
+            action(wanted, client)
+            self._next(rate, action, wanted, client)
+
+    def rest(self) -> None:
+        """From now on everybody stays, acknowledges at once, and finishes what is begun."""
+        self.resting = True
+        for client in self.clients:
+            client.wanted = True
+            client.subscribing.prompt = True
+            client.connect_soon(self.world.between(0, 500 * MS))
+
+    def idle(self) -> bool:
+        return all(client.idle for client in self.clients)
+
+    # ------------------------------------------------------------------ publishing
+
+    def message(self, wanted: ClientShape, client: Client) -> Message:
+        world, rng = self.world, self.world.rng
+        self._serial += 1
+        topic = rng.choice(TOPICS)
+        qos = rng.choice(wanted.qos)
+        payload = b"m%d-%s %s" % (self._serial, client.key, b"." * rng.choice((0, 20, 200)))
+        expires = client.temper.version == 5 and world.happens(0.1)
+        made = Message(payload, client.key, topic, qos, topic.startswith(b"r/") and world.happens(0.5), expires)
+        self.ledger.add(made)
+        return made
+
+    def _publish(self, wanted: ClientShape, client: Client) -> None:
+        count = min(self._left, self.world.between(1, 8))
+        self._left -= count
+        if count:
+            client.publishing.publish([self.message(wanted, client) for _ in range(count)])
+
+    # ------------------------------------------------------------------ subscribing
+
+    def _terms(self, wanted: ClientShape) -> tuple[int, int]:
+        options = self.world.rng.choice((0, 0, 0, 1)) if wanted.temper.version == 5 else 0
+        return self.world.rng.choice((1, 2, 2, 0) if len(wanted.qos) > 1 else (wanted.qos[0],)), options
+
+    def _change(self, wanted: ClientShape, client: Client) -> None:
+        """Leave a filter, take one, or take one anew with another QoS."""
+        if not client.online:
+            return
+        rng, having = self.world.rng, client.subscribing.wanted
+        missing = [name for name in wanted.filters if name not in having]
+        choice = rng.random()
+        if choice < 0.4 and having:
+            client.subscribing.unsubscribe(rng.sample(sorted(having), 1 if rng.random() < 0.7 else len(having)))
+        elif choice < 0.7 and missing:
+            taken = rng.sample(missing, rng.randint(1, len(missing)))
+            for name in taken:
+                having[name] = self._terms(wanted)
+            client.subscribing.subscribe(taken, rng.choice((0, 0, 1, 2)))
+        elif having:
+            name = rng.choice(sorted(having))
+            having[name] = (self._terms(wanted)[0], having[name][1])
+            client.subscribing.subscribe([name])
+
+    # ------------------------------------------------------------------ going away
+
+    def _leave(self, wanted: ClientShape, client: Client) -> None:
+        choice = self.world.chance()
+        if not client.wanted or client.attempt is None:
+            return
+        if choice < 0.35:
+            client.drop()
+        elif choice < 0.6:
+            client.connect()
+        elif choice < 0.65 and client.durable:
+            client.connect(clean=True)
+        else:
+            client.wanted = False
+            if choice < 0.8 and client.online:
+                client.disconnect(with_will=choice < 0.7)
+            else:
+                client.drop()
+            self.world.later(self.world.between(0, 6 * SECOND), self._back, client)
+
+    def _back(self, client: Client) -> None:
+        client.wanted = True
+        client.connect_soon(0)

@@ -1,0 +1,124 @@
+"""What the facts of the ledger must obey.  A broken rule raises Violation with the whole story in one sentence.
+
+    committed first     PUBACK, PUBREC and a delivery to a durable session only after a sync covered the message
+    nothing from nowhere  what is delivered was published, to a topic that the session has subscribed to, at no higher QoS
+    FIFO                first deliveries per (publisher, topic, QoS) and subscription are in the order of the publisher
+    no gap              when a message comes, every earlier one of its stream that is owed has come
+    QoS 2 once          at most once per subscription
+    all of it           at the end nothing that is owed is missing
+
+A durable subscription is owed a message of QoS 1 or 2 that was acknowledged, and that reached its shard after the SUBACK had
+left: because its first PUBLISH was sent later, or because its shard wrote it later.  Order and gaps count only what was first
+sent after the SUBACK, since a message that is sent again takes the place of its repetition.
+
+A client of 3.1.1 with overlapping subscriptions cannot tell which one a message came for: there only count and
+completeness are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mqtt.topics import matches
+from tests.sim.ledger import Ledger, Message, Subscription
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+class Rules:
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._gaps_checked: dict[tuple[Subscription, tuple[bytes, bytes, int]], int] = {}
+        self.dropped: dict[int, int] = {}
+        """shard -> everything before this position may be gone: its generation was dropped."""
+
+    # ------------------------------------------------------------------ as it happens
+
+    def acknowledged(self, message: Message, left_us: int) -> None:
+        """PUBACK or PUBREC with success has reached the publisher."""
+        if message.payload in self._ledger.unsynced:
+            raise Violation(f"committed first: {message} was acknowledged and no sync has covered it")
+        if message.acked_us < 0:
+            message.acked_us = left_us
+
+    def delivered(self, client: bytes, identifier: int, payload: bytes, qos: int, retained: bool, durable: bool) -> None:
+        """A PUBLISH that is not a repetition known by its packet id has reached a subscriber."""
+        ledger = self._ledger
+        message = ledger.messages.get(payload)
+        if message is None or (message.sent_us < 0 and not message.will):
+            raise Violation(f"nothing from nowhere: {client.decode()} got {payload!r}, which nobody has sent")
+        if durable and qos and payload in ledger.unsynced:
+            raise Violation(f"committed first: {message} was delivered to {client.decode()} and no sync has covered it")
+        if identifier:
+            subs = [sub for sub in ledger.by_identifier.get((client, identifier), ()) if matches(sub.filter, message.topic)]
+        else:
+            subs = ledger.matching(client, message)
+        if not subs:
+            raise Violation(f"nothing from nowhere: {client.decode()} got {message} for no subscription (identifier {identifier})")
+        if qos not in [min(message.qos, granted) for sub in subs for granted in sub.granted]:
+            raise Violation(f"nothing from nowhere: {client.decode()} got {message} at QoS {qos} for {subs}")
+        if retained:
+            return
+        if len(subs) > 1:
+            self._one_of_several(client, subs, message, qos)
+        else:
+            self._of_one(subs[0], message, qos)
+
+    def _one_of_several(self, client: bytes, subs: list[Subscription], message: Message, qos: int) -> None:
+        count = subs[0].got.get(message, 0) + 1
+        if qos == 2 and count > len(subs):
+            raise Violation(f"QoS 2 once: {message} came {count} times to {client.decode()} with {len(subs)} subscriptions")
+        for sub in subs:
+            sub.got[message] = count if qos == 2 else max(1, sub.got.get(message, 0))
+
+    def _of_one(self, sub: Subscription, message: Message, qos: int) -> None:
+        before = sub.got.get(message, 0)
+        if qos == 2 and before:
+            raise Violation(f"QoS 2 once: {message} came again for {sub}")
+        sub.got[message] = before + 1
+        if before or sub.since_us < 0 or message.sent_us <= sub.since_us or message.expires:
+            return
+        line = message.key, qos
+        last = sub.last.get(line, 0)
+        if message.number < last:
+            raise Violation(f"FIFO: {message} came for {sub} after #{last} of its stream")
+        sub.last[line] = message.number
+        if sub.durable and qos and sub.uncertain_us < 0:
+            self._no_gap(sub, message)
+
+    def _no_gap(self, sub: Subscription, message: Message) -> None:
+        checked = self._gaps_checked.get((sub, message.key), 0)
+        for earlier in self._ledger.streams[message.key][checked : message.number - 1]:
+            if earlier.sent_us > sub.since_us and earlier not in sub.got and self.owed(sub, earlier):
+                raise Violation(f"no gap: {message} came for {sub}, and {earlier}, acknowledged at {earlier.acked_us}, did not")
+        self._gaps_checked[sub, message.key] = message.number - 1
+
+    # ------------------------------------------------------------------ at the end
+
+    def owed(self, sub: Subscription, message: Message) -> bool:
+        """Whether the session must have got this message, or get it yet."""
+        if message.qos == 0 or message.acked_us < 0 or message.expires or sub.qos <= 0 or not sub.durable:
+            return False
+        if max(message.sent_us, message.written_us) <= sub.since_us:
+            return False
+        if 0 <= sub.uncertain_us <= message.acked_us:
+            return False
+        if sub.options & 1 and message.publisher == sub.client:
+            return False
+        if message.copies and all(position < self.dropped.get(shard, 0) for shard, position in message.copies):
+            return False
+        return matches(sub.filter, message.topic)
+
+    def missing(self) -> Iterator[tuple[Subscription, Message]]:
+        """What is owed to subscriptions that are open, and has not come."""
+        for subs in self._ledger.subscriptions.values():
+            for sub in subs:
+                if not sub.open or not sub.durable or sub.qos <= 0:
+                    continue
+                for key, stream in self._ledger.streams.items():
+                    if key[2] and matches(sub.filter, key[1]):
+                        for message in stream:
+                            if message not in sub.got and self.owed(sub, message):
+                                yield sub, message

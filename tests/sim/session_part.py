@@ -1,0 +1,140 @@
+"""A session actor: the shipped core, with actors.session's order of calls on virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sessions.core import SessionCore
+from sessions.events import (
+    AskShard,
+    Effect,
+    Event,
+    FeedReceived,
+    FromGateway,
+    GatewayLinked,
+    GatewayLost,
+    QueryShard,
+    Replied,
+    ShardLinked,
+    ShardLost,
+    TickEnded,
+    ToFeed,
+    ToGateway,
+    ToldBy,
+    Wake,
+    WorkReceived,
+)  # fmt: skip
+from sessions.frames import decode, encode
+from sessions.options import SessionOptions
+from shards.frames import Feed, Frame, Owned, Reply, Result, Work
+from shards.slots import SlotTable
+from tests.sim.asker import Asker
+from tests.sim.network import End, Network
+from tests.sim.process import Process, Turns
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSetting:
+    n_shards: int
+    n_sessions: int
+    options: SessionOptions
+    made: Callable[[SessionCore], None]
+    check_every: int
+    owned: Callable[[int, int], None]
+    """Told of every owner token that a shard has issued."""
+
+
+class SessionPart:
+    """One incarnation of a session actor's process."""
+
+    def __init__(self, process: Process, network: Network, setting: SessionSetting) -> None:
+        self.process = process
+        self.index = process.index
+        self._world = process.world
+        self._network = network
+        self._setting = setting
+        self._links: dict[int, End] = {}
+        self._turns_taken = 0
+        n_shards = setting.n_shards
+        served = frozenset(shard for shard in range(n_shards) if shard % setting.n_sessions == self.index)
+        self.core = SessionCore(n_shards, served, SlotTable.initial(n_shards), setting.options)
+        setting.made(self.core)
+        self._pump = Turns(process, self._tick)
+        self._shards = [Asker(network, process, shard, self) for shard in range(n_shards)]
+
+    def start(self) -> None:
+        self._network.listen(("session", self.index), self.process, lambda: self)
+        for asker in self._shards:
+            asker.start()
+
+    # ------------------------------------------------------------------ the core
+
+    def _feed(self, event: Event) -> None:
+        self._carry_out(self.core.handle(event))
+        self._pump.soon()
+
+    def _tick(self) -> None:
+        self._carry_out(self.core.handle(TickEnded(self._world.now_ms)))
+        self._turns_taken += 1
+        if self._turns_taken % self._setting.check_every == 0:
+            self.core.check()
+
+    def check(self) -> None:
+        self.core.check()
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case ToGateway(link, frame):
+                    peer = self._links.get(link)
+                    if peer is not None:
+                        peer.send(encode(frame))
+                case AskShard(shard, id, entries):
+                    self._shards[shard].ask(id, entries)
+                case QueryShard(shard, id, ask):
+                    self._shards[shard].query(id, ask)
+                case ToFeed(shard, frame):
+                    self._shards[shard].feed(frame)
+                case Wake(after_ms):
+                    self._pump.within(after_ms)
+
+    # ------------------------------------------------------------------ Owner: gateways
+
+    def link_up(self, end: End) -> None:
+        self._links[end.number] = end
+        self._feed(GatewayLinked(end.number, end.peer_name))
+
+    def link_frame(self, end: End, data: bytes) -> None:
+        frame = decode(data)
+        self._world.note(self.process.name, f"<{end.peer_name}", frame, data)
+        self._feed(FromGateway(end.number, frame))
+
+    def link_down(self, end: End) -> None:
+        del self._links[end.number]
+        self._feed(GatewayLost(end.number))
+
+    # ------------------------------------------------------------------ ShardListener
+
+    def shard_linked(self, shard: int) -> None:
+        self._feed(ShardLinked(shard))
+
+    def shard_lost(self, shard: int) -> None:
+        self._feed(ShardLost(shard))
+
+    def shard_replied(self, shard: int, id: int, replies: list[Reply]) -> None:
+        for reply in replies:
+            if isinstance(reply, Owned):
+                self._setting.owned(shard, reply.token)
+        self._feed(Replied(shard, id, replies))
+
+    def shard_told(self, shard: int, frame: Frame) -> None:
+        match frame:
+            case Result(id, told):
+                self._feed(ToldBy(shard, id, told))
+            case Feed():
+                self._feed(FeedReceived(shard, frame))
+            case Work():
+                self._feed(WorkReceived(shard, frame))
+            case _:
+                raise AssertionError(f"shard {shard} told {self.process.name} {type(frame).__name__}")

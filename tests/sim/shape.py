@@ -1,0 +1,174 @@
+"""What a seed makes of a world: how many parts, how slow, how big their bounds, which clients, which faults.
+
+Each seed takes part of what there is: a world with everything at once hides one fault behind another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from gateway.options import Options as GatewayOptions
+from sessions.options import SessionOptions
+from shards.core import ShardOptions
+from shards.store import StoreOptions
+from tests.sim.client import Temper
+from tests.sim.world import MS, SECOND
+
+TOPICS = [b"a/b", b"a/c", b"a/d", b"b/c", b"b/c/d", b"x", b"r/a", b"r/b"]
+FILTERS = [b"a/b", b"b/c", b"x", b"a/+", b"+/c", b"#", b"a/#", b"b/#", b"+/+", b"b/+/d"]
+APART = [b"a/b", b"a/c", b"x", b"b/#", b"r/+"]
+"""Filters that have no topic in common."""
+
+FAULTS = {
+    "kill shard": 3, "kill session": 4, "kill gateway": 3, "power shard": 3, "power all": 1, "kill all": 1, "eio": 1, "full": 1,
+    "stop gateway": 2, "stop session": 1, "stop shard": 1, "zombie gateway": 1, "zombie session": 2, "shut down gateway": 1,
+    "drop link": 6, "hold link": 4, "drop client": 6, "wall step": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ClientShape:
+    """publishes, subscribes: how often it does so, in actions per second.  restless: how often it goes away."""
+
+    name: str
+    temper: Temper
+    publishes: float
+    subscribes: float
+    restless: float
+    filters: tuple[bytes, ...]
+    qos: tuple[int, ...]
+    ack_late: float
+    ack_within_us: int
+    window: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    n_shards: int = 1
+    n_sessions: int = 1
+    n_gateways: int = 1
+    safety_us: int = 10 * SECOND
+    delays_us: tuple[int, int] = (30, 300)
+    sync_us: tuple[int, int] = (100, 3000)
+    restart_us: tuple[int, int] = (100 * MS, 2 * SECOND)
+    fault_every_us: int = 0
+    """The mean time between faults; 0: none."""
+    faults: dict[str, int] = field(default_factory=dict)
+    watchdog: bool = True
+    """A gateway that stands still for 3 s is killed."""
+    shard: ShardOptions = field(default_factory=ShardOptions)
+    store: StoreOptions = field(default_factory=StoreOptions)
+    session: SessionOptions = field(default_factory=SessionOptions)
+    gateway: GatewayOptions = field(default_factory=GatewayOptions)
+    clients: tuple[ClientShape, ...] = ()
+    check_every: int = 8
+    messages_max: int = 150
+
+
+def draw(rng: Random, faults: bool = True, wide: bool = True) -> Shape:
+    """wide False: the smallest world: one part of each kind, QoS 1."""
+    n_shards = rng.choice((1, 1, 3)) if wide else 1
+    n_gateways = rng.choice((1, 2, 2)) if wide else 1
+    n_sessions = rng.choice((1, 1, 2)) if wide and n_shards > 1 else 1
+    kinds = dict(FAULTS)
+    for kind in rng.sample(sorted(kinds), rng.randint(0, len(kinds) - 2)):
+        del kinds[kind]
+    if n_gateways == 1:
+        kinds.pop("zombie gateway", None)
+    return Shape(
+        n_shards=n_shards,
+        n_sessions=n_sessions,
+        n_gateways=n_gateways,
+        safety_us=rng.randint(6, 25) * SECOND,
+        delays_us=rng.choice(((20, 200), (30, 1500), (50, 20_000))),
+        sync_us=rng.choice(((50, 300), (200, 4000), (1000, 40_000))),
+        restart_us=rng.choice(((20 * MS, 500 * MS), (100 * MS, 3 * SECOND))),
+        fault_every_us=rng.choice((500, 1500, 4000)) * MS if faults else 0,
+        faults=kinds if faults else {},
+        watchdog=rng.random() < 0.5,
+        shard=_shard(rng) if wide else ShardOptions(),
+        store=StoreOptions(thresholds=rng.choice(((100, 10), (0,), (3, 1), (None, 2)))) if wide else StoreOptions(),
+        session=_session(rng) if wide else SessionOptions(),
+        gateway=_gateway(rng) if wide else GatewayOptions(),
+        clients=tuple(_clients(rng, wide)),
+        check_every=rng.choice((1, 8, 8, 32)),
+    )
+
+
+def _shard(rng: Random) -> ShardOptions:
+    return ShardOptions(
+        messages_per_record_max=rng.choice((1, 5, 1000)),
+        generation_ms=rng.choice((1500, 6000, 86_400_000)),
+        retention_ms=86_400_000,
+        tail_bytes_max=rng.choice((200, 2000, 1 << 20)),
+    )
+
+
+def _session(rng: Random) -> SessionOptions:
+    return SessionOptions(
+        batch_size=rng.choice((1, 3, 20, 100)),
+        max_inflight=rng.choice((1, 4, 100)),
+        heartbeat_ms=rng.choice((50, 1000, 5000)),
+        lazy_commit_ms=rng.choice((1, 20, 20, 200)),
+        unsent_bytes_max=rng.choice((300, 8 << 20)),
+        poll_bytes_max=rng.choice((120, 1 << 20)),
+        deliver_bytes_max=rng.choice((100, 1 << 20)),
+        route_wait_ms=rng.choice((2000, 10_000)),
+        retry_ms=rng.choice((100, 1000)),
+        range_messages_max=rng.choice((4, 512)),
+        range_streams_max=rng.choice((1, 64)),
+        commit_sessions_max=rng.choice((1, 1000)),
+        routes_per_request_max=rng.choice((1, 1000)),
+    )
+
+
+def _gateway(rng: Random) -> GatewayOptions:
+    return GatewayOptions(
+        receive_maximum_in=rng.choice((5, 20, 1024)),
+        max_inflight=rng.choice((2, 10, 100)),
+        frame_bytes_max=rng.choice((100, 4 << 20)),
+        shard_messages_max=rng.choice((6, 50_000)),
+        retained_page=rng.choice((1, 100)),
+        check_batch=rng.choice((1, 1000)),
+    )
+
+
+def _clients(rng: Random, wide: bool) -> list[ClientShape]:
+    if not wide:
+        return [_client(rng, f"p{n}", publishes=True, subscribes=False, wide=False) for n in range(2)] + [
+            _client(rng, f"s{n}", publishes=False, subscribes=True, wide=False) for n in range(2)
+        ]
+    found = [_client(rng, f"p{n}", publishes=True, subscribes=False) for n in range(rng.randint(1, 3))]
+    found += [_client(rng, f"s{n}", publishes=False, subscribes=True) for n in range(rng.randint(1, 3))]
+    found += [_client(rng, f"b{n}", publishes=True, subscribes=True) for n in range(rng.randint(0, 1))]
+    found += [_client(rng, f"e{n}", publishes=True, subscribes=True, ephemeral=True) for n in range(rng.randint(0, 1))]
+    return found
+
+
+def _client(rng: Random, name: str, publishes: bool, subscribes: bool, ephemeral: bool = False, wide: bool = True) -> ClientShape:
+    version = rng.choice((4, 5, 5)) if wide else 4
+    expiry_s = 0 if ephemeral or (publishes and not subscribes and rng.random() < 0.3) else 7 * 86_400
+    # Who cannot tell by an identifier which subscription brought a message has filters that do not overlap, mostly.
+    filters = FILTERS if version == 5 or rng.random() < 0.2 else APART
+    temper = Temper(
+        version=version,
+        expiry_s=expiry_s,
+        keep_alive_s=rng.choice((0, 8, 20)),
+        receive_max=rng.choice((1, 2, 5, 20, 100)) if wide else 100,
+        will_qos=rng.choice((-1, -1, 1, 2)) if wide else -1,
+        cut=rng.choice((0.0, 0.1, 0.6)),
+        slow_to_hear_us=rng.choice((5, 300, 2000)) * MS,
+    )
+    return ClientShape(
+        name=name,
+        temper=temper,
+        publishes=rng.choice((0.3, 1.0)) if publishes else 0.0,
+        subscribes=rng.choice((0.05, 0.3)) if subscribes and wide else 0.0,
+        restless=rng.choice((0.02, 0.15, 0.5)) if wide else 0.05,
+        filters=tuple(rng.sample(filters, min(len(filters), rng.randint(1, 3)))) if subscribes else (),
+        qos=rng.choice(((1,), (2,), (1, 2), (0, 1, 2))) if wide else (1,),
+        ack_late=rng.choice((0.0, 0.3, 0.9)) if wide else 0.0,
+        ack_within_us=rng.choice((2, 200, 2000)) * MS,
+        window=rng.choice((1, 5, 20)),
+    )

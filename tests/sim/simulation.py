@@ -1,0 +1,114 @@
+"""One seed from beginning to end: a safety phase with faults, healing, a liveness phase in which everything drains, the checks.
+
+`run(seed)` raises Violation, or whatever a core asserts, with the line that replays it; SIM_TRACE=1 prints what happened last.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from tests.sim import finals
+from tests.sim.broker import Broker, Plant
+from tests.sim.crowd import Crowd
+from tests.sim.faults import Faults
+from tests.sim.ledger import Ledger
+from tests.sim.network import Network
+from tests.sim.rules import Rules, Violation
+from tests.sim.shape import Shape, draw
+from tests.sim.world import SECOND, World
+
+DRAIN_WITHIN_US = 60 * SECOND
+LOOK_EVERY_US = SECOND // 4
+QUIET_US = 3 * SECOND
+"""Longer than any client may take to hear that its connection is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """history: the digest.  simulated_us: how long the world lasted.  faults, messages, delivered: how much happened."""
+
+    seed: int
+    history: str
+    simulated_us: int
+    events: int
+    faults: int
+    messages: int
+    delivered: int
+
+
+class Failed(AssertionError):
+    """A seed that does not hold; the message has the cause and how to see it again."""
+
+
+class Simulation:
+    def __init__(self, seed: int, shape: Shape | None = None, plant: Plant | None = None, keep_all: bool = False) -> None:
+        self.world = world = World(seed, keep_all)
+        self.shape = draw(Random(seed)) if shape is None else shape
+        self.ledger = Ledger()
+        self.rules = Rules(self.ledger)
+        self.network = Network(world, self.shape.delays_us)
+        self.broker = Broker(world, self.network, self.shape, self.ledger, plant or Plant())
+        self.crowd = Crowd(world, self.network, self.shape, self.ledger, self.rules)
+        self.faults = Faults(world, self.broker, self.shape)
+
+    def run(self) -> Outcome:
+        world = self.world
+        self.broker.start()
+        self.crowd.start()
+        world.later(2 * SECOND, self.faults.start)
+        world.run(self.shape.safety_us)
+        self.heal()
+        self.drain()
+        finals.check(self.broker, self.crowd, self.rules)
+        delivered = sum(sum(sub.got.values()) for subs in self.ledger.subscriptions.values() for sub in subs)
+        return Outcome(world.seed, world.history(), world.now_us, world.events, self.faults.count, len(self.ledger.messages), delivered)
+
+    def heal(self) -> None:
+        self.world.note("phase", "heals")
+        self.faults.over = True
+        self.broker.heal()
+        self.crowd.rest()
+
+    def drain(self) -> None:
+        """Everything owed comes, everything begun ends, within a bound, and then it stays so for a while."""
+        world = self.world
+        deadline_us = world.now_us + DRAIN_WITHIN_US
+        quiet_since_us = -1
+        while quiet_since_us < 0 or world.now_us < quiet_since_us + QUIET_US:
+            world.run(world.now_us + LOOK_EVERY_US)
+            if not (self.broker.complete and self.crowd.idle() and next(self.rules.missing(), None) is None):
+                quiet_since_us = -1
+                if world.now_us >= deadline_us:
+                    raise Violation(f"liveness: {DRAIN_WITHIN_US // SECOND} s after all faults {self._unfinished()}")
+            elif quiet_since_us < 0:
+                quiet_since_us = world.now_us
+        world.note("phase", "drained")
+
+    def _unfinished(self) -> str:
+        missing = list(self.rules.missing())
+        if missing:
+            return f"{len(missing)} messages are owed, the first one: {missing[0][1]} for {missing[0][0]}"
+        busy = [client.story() for client in self.crowd.clients if not client.idle]
+        return f"these are not done: {'; '.join(busy)}"
+
+
+def run(
+    seed: int, shape: Shape | None = None, plant: Plant | None = None, say: Callable[[str], None] | None = None, last: int = 400
+) -> Outcome:
+    """One seed; a failure says how to see it again, and with `say` what happened before it."""
+    simulation = Simulation(seed, shape, plant, keep_all=say is not None)
+    try:
+        return simulation.run()
+    except Exception as error:
+        if say is not None:
+            for line in simulation.world.tell(last):
+                say(line)
+        at = simulation.world.now_us / SECOND
+        raise Failed(f"{simulation.world.replay_hint()}  # at {at:.6f} s: {type(error).__name__}: {error}") from error
+
+
+def traced() -> bool:
+    return os.environ.get("SIM_TRACE", "") not in ("", "0")
