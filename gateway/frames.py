@@ -75,5 +75,5 @@ def decode(data: bytes | memoryview) -> Frame:
         row = msgpack.unpackb(data, raw=False, use_list=True, strict_map_key=False)
         frame: Frame = _KINDS[row[0]](*row[1:])
         return frame
-    except (msgpack.UnpackException, TypeError, IndexError, ValueError) as error:
+    except (msgpack.UnpackException, TypeError, IndexError, KeyError, ValueError) as error:
         raise ValueError(f"not a frame of this link: {error}") from None

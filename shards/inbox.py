@@ -16,15 +16,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-import msgpack
-
 from shards.draft import Draft
 from shards.engine import HOME_FAMILY, Engine
 from shards.frames import FRAMES_UNANSWERED_MAX, Answer, Reply, decode_replies, encode_replies
-from shards.rows import REFUSED_SENDER, SLOT, successor
+from shards.rows import REFUSED_SENDER, SLOT, pack_row, successor, unpack_row
 
 FORGET_SENDER_AFTER_US = 300_000_000
-_pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 
 
 @dataclass(slots=True)
@@ -65,7 +62,7 @@ class Inbox:
         while rows := engine.scan(HOME_FAMILY, start, end, 1000):
             for key, value in rows:
                 name = key[1:-1].decode()
-                number, replies = msgpack.unpackb(value, raw=False, use_list=True, strict_map_key=False)
+                number, replies = unpack_row(value)
                 sender = self._senders.setdefault(name, Sender(name))
                 sender.told[number % FRAMES_UNANSWERED_MAX] = Answer(number, decode_replies(replies))
                 sender.last = max(sender.last, number)
@@ -117,7 +114,7 @@ class Inbox:
         sender.last = number
         slot = number % FRAMES_UNANSWERED_MAX
         key = SLOT + sender.name.encode() + bytes((slot,))
-        draft.ops.append((HOME_FAMILY, key, _pack((number, encode_replies(replies)))))
+        draft.ops.append((HOME_FAMILY, key, pack_row((number, encode_replies(replies)))))
         sender.told.pop(slot, None)
         pending = Pending(number, replies, 0, outbox)
         sender.waiting.append(pending)

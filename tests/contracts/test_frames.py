@@ -1,0 +1,92 @@
+"""The three kinds of links: every frame comes back from its bytes, and no bytes make anything but a frame or a ValueError."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from types import ModuleType, NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway import frames as between_gateways
+from sessions import frames as to_sessions
+from shards import frames as to_shards
+
+LINKS = [to_shards, to_sessions, between_gateways]
+by_link = pytest.mark.parametrize("link", LINKS, ids=["shard", "session", "gateway"])
+
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    int: st.integers(-(2**31), 2**63 - 1),
+    bytes: st.binary(max_size=12),
+    str: st.text(max_size=5),
+    bool: st.booleans(),
+    NoneType: st.none(),
+    Any: st.integers(0, 9) | st.binary(max_size=3),
+}
+
+
+def of(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of an annotation, whatever frames are made of."""
+    if hint in PLAIN:
+        return PLAIN[hint]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return st.one_of([of(each) for each in arguments])
+    if origin is list or origin is Sequence:
+        return st.lists(of(arguments[0]), max_size=3)
+    if origin is tuple:
+        return st.tuples(*map(of, arguments))
+    return st.builds(hint, *(of(each) for each in get_type_hints(hint).values()))
+
+
+def bare(value: object) -> object:
+    """Without the difference between a tuple and a list, which msgpack does not keep inside of a frame."""
+    return [bare(each) for each in value] if isinstance(value, tuple | list) else value
+
+
+def kinds(link: ModuleType) -> list[Any]:
+    return list(get_args(link.Frame))
+
+
+@by_link
+@given(data=st.data())
+def test_a_frame_comes_back_from_its_bytes(link: ModuleType, data: st.DataObject) -> None:
+    """Every kind, every field, also where frames hold entries, replies, asks and answers to them."""
+    frame = data.draw(of(data.draw(st.sampled_from(kinds(link)))))
+    back = link.decode(link.encode(frame))
+    assert type(back) is type(frame) and bare(back) == bare(frame)
+    if isinstance(frame, to_shards.Request | to_shards.Answer):
+        assert [type(each) for each in back[1]] == [type(each) for each in frame[1]]
+
+
+@by_link
+@given(data=st.data())
+def test_damaged_bytes_are_a_frame_or_a_value_error(link: ModuleType, data: st.DataObject) -> None:
+    """Whatever a peer sends, nothing else escapes: the owner of the link closes it on ValueError and on nothing else."""
+    raw = bytearray(link.encode(data.draw(of(data.draw(st.sampled_from(kinds(link)))))))
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    _takes_or_refuses(link.decode, bytes(raw[: data.draw(st.integers(0, len(raw)))]))
+
+
+@by_link
+def test_bytes_that_are_no_frame_are_a_value_error(link: ModuleType) -> None:
+    """Nothing, a number, a map, a kind that does not exist, too few and too many fields, noise."""
+    rows: list[object] = [7, {}, [], [99], [-1], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], ["a"], [None], [[1]]]
+    for row in rows:
+        with pytest.raises(ValueError, match="not a frame of this link"):
+            link.decode(msgpack.packb(row))
+    rng = random.Random(1)
+    for size in range(200):
+        _takes_or_refuses(link.decode, rng.randbytes(size))
+
+
+def _takes_or_refuses(decode: Callable[[bytes], object], raw: bytes) -> None:
+    try:
+        decode(raw)
+    except ValueError:
+        pass

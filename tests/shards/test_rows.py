@@ -1,0 +1,83 @@
+"""The rows of a home, byte by byte: what docs/formats.md says of them is what lies on the disk."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shards import frames, rows
+from shards.frames import Answer, Place, Published
+from shards.rows import (
+    ConnectionRow,
+    ProgressRow,
+    RangeRow,
+    SessionRow,
+    SubscriptionRow,
+    client_key,
+    pack_row,
+    split_client_key,
+    unpack_row,
+)
+from tests.shards.harness import G, connect, linked, publish, route
+
+PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
+
+GOLDEN = {
+    "connection": (
+        ConnectionRow(513, "gateway-0:a", 0, False, [b"w", 1, True, 5, b"\0x"]),
+        "9601cd0201ab676174657761792d303a6100c295c4017701c305c4020078",
+    ),
+    "session": (SessionRow(513, 3600, 5, 7, 0), "9601cd0201cd0e10050700"),
+    "subscription": (SubscriptionRow(b"a/+", 1, 2, 0, rows.ACTIVE, [(0, 99)]), "9701c403612f2b0102000191920063"),
+    "range": (
+        RangeRow(1, b"a", 1, 0, 0, 2, True, [(1, b"12345678")], 5, 300, 1, 10, 0, 0, []),
+        "dc00100101c4016101000002c3919201c408313233343536373805cd012c010a000090",
+    ),
+    "progress": (ProgressRow(3, 10, 21, 20, 0, 1, 0, [4]), "9901030a15140001009104"),
+    "place": (Place(7, 9, 1, b"12345678", 8), "9601070901c408313233343536373808"),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_values_are_the_golden_bytes_of_version_1(name: str) -> None:
+    """A change of these bytes is a new version."""
+    row, golden = GOLDEN[name]
+    assert pack_row(tuple(row)).hex() == golden
+    assert type(row)(*unpack_row(bytes.fromhex(golden))) == type(row)(*unpack_row(pack_row(tuple(row))))
+
+
+def test_a_row_of_a_newer_version_is_refused() -> None:
+    """Never guessed at."""
+    with pytest.raises(ValueError, match="row of version 2 found, 1 is the newest"):
+        unpack_row(b"\x92\x02\x00")
+
+
+def test_keys_of_a_client_lie_together_and_give_the_client_back() -> None:
+    """Kind, length, client id, suffix; a client whose id begins with another's has its own place."""
+    assert client_key(b"u", "ü".encode(), rows.u64(258)) == bytes.fromhex("750002c3bc0000000000000102")
+    assert split_client_key(client_key(b"p", b"ab", b"suffix")) == (b"ab", b"suffix")
+    keys = sorted(client_key(b"u", client, suffix) for client in (b"a", b"ab", b"b") for suffix in (b"\0", b"b\0", b"\xff"))
+    assert [split_client_key(key)[0] for key in keys] == [b"a"] * 3 + [b"b"] * 3 + [b"ab"] * 3
+
+
+def test_the_answer_to_a_frame_lies_in_its_slot() -> None:
+    """Sender and n mod 64 are the key; version, number and replies the value."""
+    h = linked()
+    conn = connect(h, b"p").conn
+    route(h, b"t")
+    number = h.request(G, publish(b"p", conn, b"t"))
+    h.tick()
+    key = b"n" + b"g0:a" + bytes((number % frames.FRAMES_UNANSWERED_MAX,))
+    assert h.engine.get(0, key) == bytes.fromhex(f"9301{number:02x}919300c2c400")
+    assert h.take(G, Answer)[-1] == Answer(number, [Published(False, b"")])
+
+
+def test_every_kind_of_row_and_reply_is_in_the_page() -> None:
+    """With its code; no two kinds share one."""
+    page = PAGE.read_text().partition("## Home rows")[2].partition("\n## ")[0]
+    kinds = {value for name, value in vars(rows).items() if name.isupper() and isinstance(value, bytes)}
+    assert set(re.findall(r"^\| `(.)` ", page, re.M)) == {kind.decode() for kind in kinds} | {"g"}
+    replies = [(str(code), kind.__name__, ", ".join(kind._fields)) for code, kind in enumerate(frames._REPLIES)]
+    assert re.findall(r"^\| (\d+) \| `(\w+)` \| (.*) \|$", page, re.M) == replies
