@@ -48,8 +48,8 @@ from sessions.frames import (
 )
 from sessions.options import SessionOptions
 from shards.frames import FeedTaken, FeedWant, Own, Work
-from shards.rows import PROGRESS, RANGE, ProgressRow, RangeRow, unpack_row
 from shards.slots import SlotTable
+from tests.sessions.committed import check_committed
 from tests.sessions.model_client import ModelClient
 from tests.sessions.model_shard import ModelShard
 
@@ -174,7 +174,7 @@ class World:
         for effect in effects:
             match effect:
                 case ToGateway(number, frame):
-                    self.check_committed(frame)
+                    check_committed(frame, self.rows_of)
                     if number in self.gateways:
                         self.gateways[number].to_gateway.append(decode(encode(frame)))
                 case AskShard(shard, _, _):
@@ -185,37 +185,11 @@ class World:
                 case Wake():
                     pass
 
-    def check_committed(self, frame: Frame) -> None:
-        """What must be in the rows before it leaves is in the rows (PROTOCOLS 12)."""
-        if isinstance(frame, SendPubrel):
-            progress = self.progress_of(frame.conn)
-            if progress is not None:
-                known = {number & 0x7FFF for number in progress.received2}
-                assert all(packet_id & 0x7FFF in known for packet_id in frame.packet_ids), f"{frame} is not committed"
-        elif isinstance(frame, Deliver):
-            for conn, _, packet_ids, firsts, _ in frame.to:
-                qos2 = [packet_id for packet_id, first in zip(packet_ids, firsts, strict=True) if first & 4]
-                progress = self.progress_of(conn) if qos2 else None
-                if progress is None:
-                    continue
-                ranges = self.ranges_of(conn)
-                for packet_id in qos2:
-                    number = progress.committed2 + 1 + (packet_id - 0x8000 - progress.committed2 - 1) % 0x8000
-                    assert number <= progress.sent2 < progress.next2, f"PUBLISH {packet_id} is not committed as sent"
-                    assert any(row.first2 <= number < row.first2 + row.count2 for row in ranges), f"no row has {packet_id}"
-
     def rows_of(self, conn: int) -> dict[tuple[bytes, bytes], bytes]:
         (client,) = [client for client in self.clients if client.conn == conn or conn in client.former]
         shard = self.links[self.slots.shard_of(client.name)].shard
         # A session that was ended for a newer connection has no rows any more.
         return shard.rows.get(client.name, {}) if conn >= shard.sessions.get(client.name, 0) else {}
-
-    def progress_of(self, conn: int) -> ProgressRow | None:
-        row = self.rows_of(conn).get((PROGRESS, b""))
-        return ProgressRow(*unpack_row(row)) if row else None
-
-    def ranges_of(self, conn: int) -> list[RangeRow]:
-        return [RangeRow(*unpack_row(value)) for (family, _), value in self.rows_of(conn).items() if family == RANGE]
 
     # ---------------------------------------------------------------- one thing at a time
     def arrive_at_shard(self, shard: int) -> None:
