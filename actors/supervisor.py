@@ -34,8 +34,6 @@ RUNNING_TICK_S = 0.5
 PROBE_S = 1.0
 STOP_DRIVER_S = 22.0
 END_S = 10.0
-SETTLED_S = 30.0
-"""A run that lasted this long and then fell is started again at once; shorter ones wait, twice as long each time."""
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 10.0
 OUTPUT_BYTES_MAX = 1024 * 1024
@@ -193,7 +191,7 @@ class Supervisor:
 
     def _restart(self, fallen: str) -> None:
         lasted = time.monotonic() - self.running_since if self.state == "running" else 0.0
-        self._pause = 0.0 if lasted > SETTLED_S else min(max(self._pause * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+        self._pause = pause_before_start(self.state == "running", self._pause)
         self.failures += self.state == "starting"
         self._log.error("run.fallen", what=fallen, state=self.state, lasted_s=round(lasted, 1), again_in_s=self._pause)
         self.state = "starting"
@@ -255,3 +253,11 @@ class Supervisor:
         self._driver = None
         if left:
             self._log.error("run.not_ended", pids=[process.pid for process in left])
+
+
+def pause_before_start(ran: bool, before: float) -> float:
+    """None after a run that answered, however short: its clients wait, and a start takes seconds by itself, so this cannot spin.
+
+    A start that did not come to answer is given more and more time for the cause to go away.
+    """
+    return 0.0 if ran else min(max(before * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)

@@ -26,6 +26,7 @@ from actors.probe import all_answer, mqtt_answers
 from actors.processes import identify
 from actors.run import Run, boot_id, record_run
 from actors.spec import LaunchSpec, running_text
+from actors.supervisor import pause_before_start
 from actors.topology import Announcement, Health, ListenerInfo, Role, announce, read_announcements
 from cli.up import launch_spec
 from config.load import load
@@ -391,6 +392,15 @@ async def test_the_controller_announces_itself_before_the_others_begin(tmp_path:
 
 
 # ---------------------------------------------------------------------- small things
+
+
+def test_what_has_answered_is_started_again_at_once_and_what_has_not_waits_longer_each_time() -> None:
+    """However often and soon Ray is killed under a broker that works, its clients wait for the start alone."""
+    pauses = [0.0]
+    for _ in range(8):
+        pauses.append(pause_before_start(False, pauses[-1]))
+    assert pauses == [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    assert pause_before_start(True, 10.0) == 0.0
 
 
 def test_a_log_file_is_bounded(tmp_path: Path) -> None:
