@@ -146,7 +146,7 @@ async def run(scale: Scale) -> str:
         figures.append(
             f"n_shards={n_shards}: {each.proof.acknowledgements} PUBACKs and PUBRECs, each after a sync that began after its record was "
             f"written ({each.proof.syncs} syncs, least lead {each.proof.least_lead_us} us), {each.proof.by_recovery} of them by the "
-            f"recovery after EIO or a refused write; {each.refused_writes} writes refused while the disk was full, all acknowledged {each.goes_on_s:.1f} s "
-            f"after there was space; {each.forgotten_bytes} unsynced bytes forgotten at the kill, nothing missing"
+            f"recovery after EIO or a refused write; {each.refused_writes} writes refused while the disk was full, all acknowledged "
+            f"{each.goes_on_s:.1f} s after there was space; {each.forgotten_bytes} unsynced bytes forgotten at the kill, nothing missing"
         )
     return "; ".join(figures)
