@@ -220,6 +220,9 @@ class ShardCore:
             self._feeds.drop(known.link)
             effects.append(CloseLink(known.link, f"{sender} has connected again"))
         known.link = link
+        if sender == self._owners.holder:
+            # What was pushed while the link was away is lost; told twice it does no harm.
+            self._owner_work.extend(self._owners.work_left(self._draft))
         return effects
 
     def _link_down(self, link: int) -> None:

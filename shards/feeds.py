@@ -83,7 +83,8 @@ class Feeds:
         if not feed.wanted:
             feed.sent = feed.examined = watermark
             return None
-        if feed.examined < tail.floor:
+        hole = feed.examined < tail.floor
+        if hole:
             feed.sent = feed.examined = tail.floor
         start, end = tail.index_after(feed.examined), tail.index_after(watermark)
         topics, values, keys, matches = tail.topics, tail.values, tail.keys, feed.trie.matches_any
@@ -106,8 +107,9 @@ class Feeds:
                 upto = positions[-1]
                 break
         feed.examined = upto
-        if not chosen:
+        if not chosen and not hole:
             return None
+        # An empty frame, too, tells those who stand in a hole that they have to poll.
         frame = Feed(feed.version, feed.sent, upto, list(streams), stream_of, positions, chosen)
         feed.sent = upto
         feed.untaken.append(upto)

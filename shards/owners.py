@@ -52,6 +52,18 @@ class Owners:
             work.append((client, read_u64(suffix), unpack_row(value)[0]))
         return Owned(self.token, work)
 
+    def work_left(self, draft: Draft) -> list[tuple[bytes, int, bytes]]:
+        """Routes of ended subscriptions that are not known to be gone: told again to an owner whose link was away.
+
+        A subscription that is just being added has its own row beside the work row, and is the owner's business.
+        """
+        work: list[tuple[bytes, int, bytes]] = []
+        for key, value in draft.scan(WORK, WORK_TOLD_MAX):
+            client, suffix = split_client_key(key)
+            if draft.get(client_key(SUBSCRIPTION, client, suffix)) is None:
+                work.append((client, read_u64(suffix), unpack_row(value)[0]))
+        return work
+
     def commit(self, draft: Draft, entry: Commit) -> CommitDone:
         if entry.token != self.token:
             return CommitDone(OLD_TOKEN)

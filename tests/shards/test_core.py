@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shards.feeds import CREDIT_FRAMES
 from shards.frames import (
     NOBODY,
     Answer,
@@ -305,3 +306,20 @@ def test_a_reading_by_time_begins_before_the_first_message_of_that_time_and_not_
         assert at < position
         assert sum(at < other < position for _, other in published) <= 6
     assert h.core._store.position_at(0) < published[0][1]
+
+
+def test_a_hole_is_told_even_when_nothing_in_what_follows_matches() -> None:
+    """Who stands at the head must learn at once that the tail has moved past it, not with its next message."""
+    h = linked(tail_bytes_max=1)
+    conn = connect(h, b"p").conn
+    route(h, b"#")
+    h.receive(S, FeedWant(1, [b"wanted"], []))
+    for _ in range(CREDIT_FRAMES):
+        h.ask(G, publish(b"p", conn, b"wanted"))
+    last = h.take(S, Feed)[-1].upto
+    h.ask(G, publish(b"p", conn, b"wanted"))
+    h.ask(G, publish(b"p", conn, b"other"))
+    h.receive(S, FeedTaken(last))
+    h.tick()
+    (frame,) = h.take(S, Feed)
+    assert frame.after > last and not frame.values

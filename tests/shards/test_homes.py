@@ -218,3 +218,17 @@ def test_a_gateway_that_is_silent_for_20_seconds_is_lost_and_cannot_come_back() 
     assert topics(poll(h, b"w", Place(position))) == [b"w"]
     assert h.ask(G, publish(b"c", connected.conn, b"w")) == [Published(True, b"")]
     assert connect(h, b"c", expiry_s=600).present
+
+
+def test_work_that_was_pushed_while_the_owner_was_away_is_told_when_it_links_again() -> None:
+    """Otherwise the routes of an ended session stay until the next owner."""
+    h = linked()
+    connected = connect(h, b"c", expiry_s=10)
+    (owned,) = h.ask(S, Own())
+    assert isinstance(owned, Owned)
+    subscribe_row(h, b"c", connected, owned.token, 7, b"t")
+    h.unlink(S)
+    connect(h, b"c", expiry_s=10, clean=True)
+    h.link(9, "session", "s0:a")
+    h.tick()
+    assert h.take(9, Work) == [Work([[b"c", 7, b"t"]])]  # type: ignore[list-item]
