@@ -161,7 +161,7 @@ class ShardCore:
     @property
     def busy(self) -> bool:
         """Frames wait for the next tick: feed TickEnded soon."""
-        return bool(self._arrived)
+        return bool(self._arrived) and self._synced
 
     @property
     def counters(self) -> dict[str, int]:
@@ -171,6 +171,12 @@ class ShardCore:
             "messages_repeated": found.repeated, "messages_stale": found.stale, "messages_refused": found.refused,
             "routes": len(self._routes), "connections": len(self._homes.live), "tail_bytes": self._tail.held_bytes,
         }  # fmt: skip
+
+    @property
+    def _synced(self) -> bool:
+        """What was recovered is on disk.  Before that it may sit in the page cache only, so nothing can be told of it: neither
+        an old answer nor what a range holds; no frame is taken."""
+        return self.watermark >= 0
 
     # ------------------------------------------------------------------ events
 
@@ -254,7 +260,7 @@ class ShardCore:
             self._housekeep(now, out)
         self._settle(out, wall_ms)
         self._publishing.taken = 0
-        while self._arrived and self._publishing.taken < self._options.messages_per_record_max:
+        while self._arrived and self._synced and self._publishing.taken < self._options.messages_per_record_max:
             link, frame = self._arrived.popleft()
             self._receive(link, frame, age_ms, wall_ms, effects)
         self._mark_time(wall_ms, stored)
@@ -289,7 +295,11 @@ class ShardCore:
             elif name not in self._refusing:
                 effects.append(CloseLink(link, f"{name}: frame {frame.number} after {sender.last}, a gap"))
         elif isinstance(frame, Query):
-            effects.append(Send(link, self._answer(frame)))
+            if isinstance(frame.ask, Load | RetainedPage):
+                # Home rows are read as if everything submitted were on disk; what was read is told when it is.
+                self._told.append((link, self._answer(frame)))
+            else:
+                effects.append(Send(link, self._answer(frame)))
         elif isinstance(frame, FeedWant):
             effects.extend(Send(link, feed) for feed in self._feeds.want(link, frame, max(self.watermark, 0)))
         elif isinstance(frame, FeedTaken):
