@@ -97,7 +97,7 @@ class ClientConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None or self._closing or transport.is_closing():
             return
         transport.write(data)
         if self._paused and transport.get_write_buffer_size() > SLOW_FACTOR * self._owner.write_buffer_max:
@@ -110,11 +110,16 @@ class ClientConnection(asyncio.Protocol):
         self._set_reading()
 
     def close(self) -> None:
-        """Flush and close; a client that does not take the rest is cut off."""
+        """Flush, say that there is no more, and wait a little for the client to close; one that does not is cut off.
+
+        To close at once would be a reset where the client has just sent something, and a reset takes away what it has not yet
+        read: the DISCONNECT that says why.
+        """
         self._closing = True
         transport = self._transport
         if transport is not None and not transport.is_closing():
-            transport.close()
+            transport.write_eof()
+            self.read(True)
             asyncio.get_running_loop().call_later(CLOSE_FLUSH_SECONDS, transport.abort)
 
     def _set_reading(self) -> None:
