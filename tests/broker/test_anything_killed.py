@@ -37,6 +37,7 @@ async def test_a_client_is_taken_over_from_one_gateway_by_the_other(broker: Runn
     await publisher.start()
     for n in range(30):
         await publisher.publish(f"{name}/{n % 3}", 2)
+    second.inherit(first)
     connection = await second.start()
     assert connection.session_present
     for n in range(30):

@@ -275,7 +275,10 @@ def test_ctrl_c_leaves_nothing_running(place: Broker) -> None:
 def test_a_start_that_does_not_succeed_says_why_and_leaves_nothing(place: Broker) -> None:
     """Within the time given, with exit code 1 and the words of the server that failed."""
     (place.data_dir / "break-gateway-0").mkdir(parents=True)
-    failed = place.up(seconds=10.0)
+    failed = place.up(seconds=6.0)
+    if "gateway-0: " not in failed.stderr:
+        # A busy machine did not come so far.
+        failed = place.up(seconds=40.0)
     assert failed.returncode == 1 and failed.stderr.count("\n") == 1
     assert "gateway-0: it was told to break" in failed.stderr and str(place.data_dir / "logs") in failed.stderr
     assert place.status().processes == ()
