@@ -9,7 +9,7 @@ import pytest
 from tests.sim.simulation import run, traced
 
 CHUNK = 50
-SEEDS = int(os.environ.get("SIM_SEEDS") or 600)
+SEEDS = int(os.environ.get("SIM_SEEDS") or 200)
 FIRST = int(os.environ.get("SIM_FROM") or 0)
 
 
