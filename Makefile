@@ -83,8 +83,8 @@ test-fast: env ## the tests that take a moment
 
 check: lint test-fast ## before every commit
 
-test: env ## all that CI runs: the fast suites first, then real brokers
-	$(BIN)/python -m pytest
+test: env ## all that CI runs: the fast suites, and real brokers beside them
+	@$(BIN)/python -m tests $(ARGS)
 
 sim: env ## the simulator: SEED=n for one history, SIM_SEEDS=n for that many
 	@if [ -d tests/sim ]; then $(if $(SEED),SIM_SEED=$(SEED)) $(if $(SIM_SEEDS),SIM_SEEDS=$(SIM_SEEDS)) $(BIN)/python -m pytest tests/sim; \
