@@ -37,7 +37,6 @@ from shards.events import (
 )
 from shards.feeds import Feeds
 from shards.frames import (
-    Answer,
     Beat,
     Check,
     Checked,
@@ -126,10 +125,10 @@ class ShardCore:
         self._submitted_upto = last
         self.watermark = -1
         self._draft = Draft(engine)
-        self._inbox = Inbox(engine)
+        self._retained = RetainedHome(engine)
+        self._inbox = Inbox(engine, self._retained.newest_waiting)
         self._timers = Timers(engine)
         self._routes = Routes(engine)
-        self._retained = RetainedHome(engine)
         self._homes = Homes(engine, shard, self._timers)
         self._owners = Owners(engine, self._homes)
         self._tail = Tail(last, options.tail_bytes_max)
@@ -152,8 +151,6 @@ class ShardCore:
         self._housekept_us = -_HOUSEKEEPING_EVERY_US
         self._marked_ms = 0
         self._begun = False
-        self._outbox_at_open = self._retained.newest_waiting
-        self._held: list[tuple[int, Answer]] = []
         self._owner_work: list[tuple[bytes, int, bytes]] = []
 
     # ------------------------------------------------------------------ what the shell may look at
@@ -287,10 +284,7 @@ class ShardCore:
                 self._take(link, role, name, frame, age_ms, wall_ms, effects)
             elif verdict == "repeat":
                 told = self._inbox.told(sender, frame.number)
-                if told is not None and self._retained.done < self._outbox_at_open:
-                    # Taken before this process opened the store; what it retained is not home yet.
-                    self._held.append((link, told))
-                elif told is not None:
+                if told is not None:
                     self._told.append((link, told))
             elif name not in self._refusing:
                 effects.append(CloseLink(link, f"{name}: frame {frame.number} after {sender.last}, a gap"))
@@ -437,9 +431,6 @@ class ShardCore:
         """The home of some retained messages has them all up to this position: their publishers can be answered."""
         self._retained.arrived(self._draft, target, upto)
         released = self._inbox.release(self.watermark, self._retained.done)
-        if self._held and self._retained.done >= self._outbox_at_open:
-            released = self._held + released
-            self._held = []
         return [Send(link, answer) for link, answer in released if link in self._roles]
 
     # ------------------------------------------------------------------ reads

@@ -52,10 +52,17 @@ Verdict = Literal["next", "repeat", "gap"]
 class Inbox:
     """All senders of one shard."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, outbox_at_open: int = 0) -> None:
+        """outbox_at_open: retained messages up to this position were on their way home when the store was closed (0: none).
+        Any answer of before may have waited for them, so all of them wait again, and later ones behind them."""
         self._senders: dict[str, Sender] = {}
         self._refused: dict[str, None] = {}
         self._load(engine)
+        if outbox_at_open:
+            for sender in self._senders.values():
+                answers = sorted(sender.told.values())
+                sender.told.clear()
+                sender.waiting.extend(Pending(answer.number, answer.replies, 0, outbox_at_open) for answer in answers)
 
     def _load(self, engine: Engine) -> None:
         start, end = SLOT, successor(SLOT)
