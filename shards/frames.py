@@ -148,8 +148,8 @@ class Owned(NamedTuple):
 class Commit(NamedTuple):
     """Rows of one session, written by its owner: puts are (family, suffix, value), deletes (family, suffix).
 
-    Refused when the token is old, the session is another one, or conn is not the newest connection (conn 0: not
-    checked, for work that no connection caused).  Families: those of shards.rows that belong to session actors.
+    Refused when the token is old, the session is another one, or conn is older than one the owner has committed for (conn 0:
+    not checked, for work that no connection caused).  Families: those of shards.rows that belong to session actors.
     """
 
     token: int

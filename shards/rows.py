@@ -147,7 +147,8 @@ class RangeRow(NamedTuple):
 
 
 class ProgressRow(NamedTuple):
-    """Tracks of a session.  committed: all sequence numbers <= are finished; next: first unassigned; sent: all <= were sent.
+    """Tracks of a session.  committed: all sequence numbers <= are finished; next: first unassigned; sent: all <= were sent, or
+    may have been by the time the row is read (they go out with DUP again).
 
     received2: QoS 2 numbers above committed2 for which PUBREC arrived (PUBREL goes out after this is committed).
     next_range: the number of the next range row.
