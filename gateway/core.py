@@ -113,7 +113,7 @@ class GatewayCore:
         self._peers = Peers(state, self._table, self._fanout)
         self._retained = Retained(state, self._sending)
         self._connecting = Connecting(state, self._closing, self._peers.note_newest)
-        self._inbound = Inbound(state, self._table, self._fanout, self._closing)
+        self._inbound = Inbound(state, self._table, self._fanout, self._closing, self._peers.newest_of)
         self._subscribing = Subscribing(state, self._table, self._retained, self._closing)
         self._egress = Egress(state, self._closing)
         self._wake_at_ms = 0

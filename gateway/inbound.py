@@ -16,6 +16,8 @@ to gets 0x90; a 3.1.1 client is acknowledged and nothing is done, as its specifi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gateway.closing import Closing
 from gateway.connecting import is_reserved
 from gateway.connection import AWAITING_ANSWER, AWAITING_PUBREL, OWN_BOUND, SHARD_BOUND, Connection, Phase
@@ -36,7 +38,9 @@ _DOLLAR = 0x24
 
 
 class Inbound:
-    def __init__(self, state: State, table: LiveTable, fanout: Fanout, closing: Closing) -> None:
+    def __init__(self, state: State, table: LiveTable, fanout: Fanout, closing: Closing, newest_of: Callable[[bytes], int]) -> None:
+        """newest_of: the newest connection of a publisher that any gateway has been heard to hold."""
+        self._newest_of = newest_of
         self._state = state
         self._table = table
         self._fanout = fanout
@@ -171,6 +175,11 @@ class Inbound:
                 self._answer(connection, entry, ways, codes)
             self._read_again(connection)
         if not len(self._table):
+            return
+        if entry.conn < self._newest_of(entry.client):
+            # This gateway stood still while its publisher went on at another one, whose messages are delivered: these would
+            # come behind newer ones.  They are stored and acknowledged; live subscribers may miss what was in flight.
+            self._state.counters.forwards_stale += count
             return
         if one_way and taken:
             self._fanout.hand_over(entry.client, entry.conn, entry.flags, entry.topics, entry.bodies)

@@ -107,6 +107,9 @@ class Peers:
         counters.forwards_received += len(frame.topics)
         self._fanout.forwarded(frame)
 
+    def newest_of(self, publisher: bytes) -> int:
+        return self._newest.get(publisher, 0)
+
     def note_newest(self, publisher: bytes, conn: int) -> None:
         """The newest connection of a publisher.  Of too many, the one not heard for longest is forgotten."""
         newest = self._newest
