@@ -222,7 +222,7 @@ class ShardCore:
             self._roles.pop(known.link, None)
             self._feeds.drop(known.link)
             effects.append(CloseLink(known.link, f"{sender} has connected again"))
-        known.link = link
+        known.link, known.reached = link, 0
         if sender == self._owners.holder:
             # What was pushed while the link was away is lost; told twice it does no harm.
             self._owner_work.extend(self._owners.work_left(self._draft))
@@ -280,12 +280,14 @@ class ShardCore:
         sender = self._inbox.sender(name, self._elapsed_us)
         if isinstance(frame, Request):
             verdict = self._inbox.verdict(sender, frame.number)
+            if verdict != "gap":
+                sender.reached = frame.number
             if verdict == "next":
                 self._take(link, role, name, frame, age_ms, wall_ms, effects)
             elif verdict == "repeat":
                 told = self._inbox.told(sender, frame.number)
                 if told is not None:
-                    self._told.append((link, told))
+                    effects.append(Send(link, told))
             elif name not in self._refusing:
                 effects.append(CloseLink(link, f"{name}: frame {frame.number} after {sender.last}, a gap"))
         elif isinstance(frame, Query):

@@ -40,6 +40,8 @@ class Sender:
 
     name: str
     link: int | None = None
+    reached: int = 0
+    """The newest frame that came over this link.  A later one was answered over an older link, if at all, and comes again."""
     last: int = 0
     heard_us: int = 0
     waiting: deque[Pending] = field(default_factory=deque)
@@ -128,7 +130,8 @@ class Inbox:
         return pending
 
     def release(self, watermark: int, outbox_done: int) -> list[tuple[int, Answer]]:
-        """Answers that may leave now, with the link of each; those without a link wait to be asked again."""
+        """Answers that may leave now, with the link of each; the others wait to be asked again, which keeps them in order: an
+        answer before this one may have been lost with the older link."""
         out: list[tuple[int, Answer]] = []
         for sender in self._senders.values():
             waiting = sender.waiting
@@ -136,7 +139,7 @@ class Inbox:
                 pending = waiting.popleft()
                 answer = Answer(pending.number, pending.replies)
                 sender.told[pending.number % FRAMES_UNANSWERED_MAX] = answer
-                if sender.link is not None:
+                if sender.link is not None and pending.number <= sender.reached:
                     out.append((sender.link, answer))
         return out
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shards.core import ShardCore
 from shards.feeds import CREDIT_FRAMES
 from shards.frames import (
@@ -93,6 +95,31 @@ def test_a_repeated_frame_gets_its_old_answer_and_stores_nothing() -> None:
         (answer,) = h.take(G, Answer)
         assert (answer.number, answer.replies) == (number, [Published(False, b"")])
         assert topics(poll(h, b"t", Place(position))) == [b"t"]
+
+
+@pytest.mark.parametrize("repeated_before_the_commit", [0, 1, 2])
+def test_answers_stay_in_order_over_a_new_link(repeated_before_the_commit: int) -> None:
+    """The answer to a frame under way left over a new link before the older ones, which were lost with the old link, were asked for
+    again; the sender takes that for a fault and cuts the link."""
+    h = linked()
+    conn = connect(h, b"p").conn
+    first = h.request(G, publish(b"p", conn, b"t"))
+    h.tick()
+    second = h.request(G, publish(b"p", conn, b"t"))
+    h.tick(sync=False)
+    h.sent[G].clear()
+    h.unlink(G)
+    h.link(7, "gateway", "g0:a")
+    frames = [Request(number, [publish(b"p", conn, b"t")]) for number in (first, second)]
+    for frame in frames[:repeated_before_the_commit]:
+        h.receive(7, frame)
+    h.tick(sync=False)
+    h.commit()
+    for frame in frames[repeated_before_the_commit:]:
+        h.receive(7, frame)
+    h.tick()
+    assert [answer.number for answer in h.take(7, Answer)] == [first, second]
+    assert h.core.counters["messages_nobody"] == 2
 
 
 def test_a_gap_in_the_numbers_closes_the_link() -> None:
