@@ -182,7 +182,8 @@ class Client:
         packet_id = self._free_id()
         self._outgoing[packet_id] = message
         self._idle.clear()
-        if self._writer is not None and self.connected.is_set():
+        # On a socket that has failed already it waits for the next connection like the others.
+        if self._writer is not None and self.connected.is_set() and not self._writer.is_closing():
             self._send(packet_id, message)
 
     async def acknowledged(self, timeout_s: float) -> None:
@@ -243,7 +244,9 @@ class Client:
             await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
 
     async def _connection(self) -> None:
-        reader, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", self.port), CONNECT_TIMEOUT_S)
+        # timeout() and not wait_for(), which in Python 3.11 can swallow the cancellation of whoever stops this client.
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             plain = writer.get_extra_info("socket")
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -262,7 +265,11 @@ class Client:
             packets = wire.Reader()
             ping = asyncio.create_task(self._ping(writer))
             try:
-                while data := await asyncio.wait_for(reader.read(65536), None if self.connected.is_set() else CONNECT_TIMEOUT_S):
+                while True:
+                    async with asyncio.timeout(None if self.connected.is_set() else CONNECT_TIMEOUT_S):
+                        data = await reader.read(65536)
+                    if not data:
+                        break
                     now = time.monotonic_ns()
                     for packet in packets.feed(data):
                         self._handle(packet, connection, now)
