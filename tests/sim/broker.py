@@ -29,6 +29,8 @@ Part = ShardPart | SessionPart | GatewayPart
 class Plant:
     """Told of every core that is made.  A planted fault is one that changes what it is told of; this one changes nothing."""
 
+    world: World
+
     def shard(self, core: ShardCore) -> None: ...
 
     def session(self, core: SessionCore) -> None: ...
@@ -57,6 +59,7 @@ class Broker:
         self.places = {(role, index): Place(role, index) for role, count in counts.items() for index in range(count)}
         self.quick = False
         """Whoever dies is started again at once."""
+        plant.world = world
         self._tokens: dict[tuple[int, int], None] = {}
         self._numbers: dict[int, None] = {}
         self._shards = ShardSetting(shape.n_shards, shape.shard, shape.store, plant.shard, shape.check_every)

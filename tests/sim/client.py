@@ -7,6 +7,7 @@ is an orphan: what was written to it still arrives at its gateway, what comes ov
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from mqtt.decode import Decoder
@@ -117,6 +118,8 @@ class Client:
         self.away_since_us = 0
         self.wanted = True
         """It wants to be connected."""
+        self.heard_message: Callable[[Client], None] = _nothing
+        """Told of every delivery: a moment to go away in."""
         self.publishing = Publishing(self)
         self.subscribing = Subscribing(self)
         self.server_receive_max = 65_535
@@ -208,22 +211,22 @@ class Client:
         self.publishing.offline()
         self.subscribing.offline()
 
-    def lost(self, why: str) -> None:
+    def lost(self, why: str, again: bool = True) -> None:
         """The connection is over, from whichever side."""
         attempt, self.attempt = self.attempt, None
         assert attempt is not None
         attempt.over = True
         self.world.note(self.id, "offline", why)
         self._offline()
-        if self.wanted:
+        if self.wanted and again:
             self.connect_soon(self.world.between(*AGAIN_US))
 
-    def drop(self) -> None:
-        """Close the socket without a word."""
+    def drop(self, again: bool = True) -> None:
+        """Close the socket without a word, and connect again soon."""
         if self.attempt is not None:
             assert self.attempt.wire is not None
             self.attempt.wire.dialler.close("client drops")
-            self.lost("dropped")
+            self.lost("dropped", again)
 
     def disconnect(self, with_will: bool = False) -> None:
         """DISCONNECT, and close."""
@@ -338,3 +341,7 @@ class Client:
             attempt.pinged_us = now_us
             self.send(Pingreq())
         self.world.later(self.temper.keep_alive_s * SECOND // 2, self._keep_alive, attempt)
+
+
+def _nothing(client: Client) -> None:
+    pass

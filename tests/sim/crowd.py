@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.sim.client import Client
+from collections.abc import Callable
+from functools import partial
+
+from tests.sim.client import Attempt, Client
 from tests.sim.ledger import Ledger, Message
 from tests.sim.network import Network
 from tests.sim.rules import Rules
@@ -14,9 +17,12 @@ class Crowd:
     def __init__(self, world: World, network: Network, shape: Shape, ledger: Ledger, rules: Rules) -> None:
         self.world = world
         self.ledger = ledger
+        self._network = network
         self.members: list[tuple[ClientShape, Client]] = []
         self.resting = False
         """Nobody begins anything new."""
+        self.did: Callable[[], None] = _nothing
+        """Told of every action: a moment for a fault."""
         self._left = shape.messages_max
         self._serial = 0
         for wanted in shape.clients:
@@ -26,6 +32,7 @@ class Crowd:
             client.subscribing.ack_within_us = wanted.ack_within_us
             for name in wanted.filters:
                 client.subscribing.wanted[name] = self._terms(wanted)
+            client.heard_message = partial(self._heard, wanted)
             self.members.append((wanted, client))
 
     @property
@@ -47,6 +54,7 @@ class Crowd:
         if not self.resting:
             assert callable(action)
             action(wanted, client)
+            self.did()
             self._next(rate, action, wanted, client)
 
     def rest(self) -> None:
@@ -110,11 +118,13 @@ class Crowd:
         choice = self.world.chance()
         if not client.wanted or client.attempt is None:
             return
-        if choice < 0.35:
+        if choice < 0.25:
             client.drop()
-        elif choice < 0.6:
+        elif choice < 0.4:
             client.connect()
-        elif choice < 0.65 and client.durable:
+        elif choice < 0.6:
+            self._tear(wanted, client)
+        elif choice < 0.65 and client.temper.expiry_s:
             client.connect(clean=True)
         else:
             client.wanted = False
@@ -124,6 +134,34 @@ class Crowd:
                 client.drop()
             self.world.later(self.world.between(0, 6 * SECOND), self._back, client)
 
+    def _tear(self, wanted: ClientShape, client: Client) -> None:
+        """In the middle of things to another connection, and what the old gateway had still to say arrives late."""
+        assert client.attempt is not None and client.attempt.wire is not None
+        if client.online and wanted.publishes:
+            self._publish(wanted, client)
+        self.world.later(self.world.between(0, 30 * MS), self._torn, client, client.attempt)
+
+    def _heard(self, wanted: ClientShape, client: Client) -> None:
+        if not self.resting and client.attempt is not None and self.world.happens(0.1 * wanted.restless):
+            self.world.later(self.world.between(0, MS), self._torn, client, client.attempt)
+
+    def _torn(self, client: Client, attempt: Attempt) -> None:
+        if client.attempt is not attempt or attempt.wire is None:
+            return
+        gateway = attempt.wire.accepted.process
+        role = self.world.rng.choice(("shard", "session", "mqtt"))
+        for wire in self._network.of(gateway):
+            if wire is attempt.wire if role == "mqtt" else wire.accepted.process.role == role:
+                wire.hold(self.world.between(10 * MS, 3 * SECOND))
+        clean = bool(client.temper.expiry_s) and self.world.happens(0.3)
+        if self.world.happens(0.5):
+            client.drop(again=False)
+        client.connect(clean)
+
     def _back(self, client: Client) -> None:
         client.wanted = True
         client.connect_soon(0)
+
+
+def _nothing() -> None:
+    pass

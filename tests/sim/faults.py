@@ -9,6 +9,8 @@ from tests.sim.shape import Shape
 from tests.sim.world import MS, SECOND, World
 
 WATCHDOG_US = 3 * SECOND
+AIMED = 0.15
+"""How often something that a client begins meets a fault."""
 
 
 class Faults:
@@ -29,14 +31,25 @@ class Faults:
         wait_us = int(self._world.rng.expovariate(1.0) * self._shape.fault_every_us)
         self._world.later(min(wait_us, 20 * SECOND) + MS, self._one)
 
+    def aim(self) -> None:
+        """Somebody has just begun something: now and then a fault comes while it is under way."""
+        if self._kinds and self._shape.fault_every_us and self._world.happens(AIMED):
+            _, sync_us = self._shape.sync_us
+            _, delay_us = self._shape.delays_us
+            self._world.later(self._world.between(0, 3 * (sync_us + 4 * delay_us)), self._do)
+
     def _one(self) -> None:
+        self._do()
+        if not self.over:
+            self._next()
+
+    def _do(self) -> None:
         if self.over:
             return
         (kind,) = self._world.rng.choices(self._kinds, self._weights)
         self._world.note("fault", kind)
         self.count += 1
         getattr(self, "_" + kind.replace(" ", "_"))()
-        self._next()
 
     def _any(self, role: str) -> int:
         return self._world.between(0, sum(1 for place in self._broker.places if place[0] == role) - 1)
@@ -105,6 +118,9 @@ class Faults:
     def _zombie(self, role: str) -> None:
         process = self._broker.replace(role, self._any(role))
         if process is not None:
+            for wire in self._broker.network.of(process):
+                if self._world.happens(0.4):
+                    wire.break_("taken for dead")
             self._world.later(self._world.between(SECOND, 8 * SECOND), self._back, process)
 
     def _back(self, process: Process) -> None:

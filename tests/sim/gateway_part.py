@@ -227,7 +227,7 @@ class ClientSocket:
         self._gateway.opened(self)
 
     def link_frame(self, end: End, data: bytes) -> None:
-        if not self._reading or self._paused:
+        if self._unread or not self._reading or self._paused:
             self._unread.append(data)
             return
         self._received(data)

@@ -9,9 +9,11 @@ of its QoS between 1 and 2, or of its options, goes on with the same life; a cha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mqtt.topics import matches
+from tests.sim.world import World
 
 StreamKey = tuple[bytes, bytes, int]
 """Publisher, topic, QoS: messages of one of these are in order."""
@@ -76,12 +78,13 @@ class Subscription:
 
 
 class Ledger:
-    def __init__(self) -> None:
+    def __init__(self, world: World) -> None:
+        self._world = world
         self.messages: dict[bytes, Message] = {}
         self.streams: dict[StreamKey, list[Message]] = {}
         self.subscriptions: dict[bytes, list[Subscription]] = {}
         self.by_identifier: dict[tuple[bytes, int], list[Subscription]] = {}
-        self.now_us = 0
+        self.will_written: Callable[[Message], None] = _nothing
         self.unsynced: dict[bytes, int] = {}
         """Payloads of which a copy is written and none is synced."""
 
@@ -99,7 +102,9 @@ class Ledger:
         message = self.messages.get(payload)
         if message is not None:
             message.copies[shard, position] = None
-            message.written_us = self.now_us
+            message.written_us = self._world.now_us
+            if message.will:
+                self.will_written(message)
             if not message.ever_synced:
                 self.unsynced[payload] = 1
 
@@ -131,6 +136,10 @@ class Ledger:
     def matching(self, client: bytes, message: Message) -> list[Subscription]:
         """Every life of a filter that may have brought this message."""
         return [sub for sub in self.of(client) if matches(sub.filter, message.topic)]
+
+
+def _nothing(message: Message) -> None:
+    pass
 
 
 __all__ = ["Ledger", "Message", "StreamKey", "Subscription"]

@@ -174,6 +174,8 @@ class Wire:
         """Nothing arrives for a while."""
         self.world.note(self.name, "held", f"{for_us // MS} ms")
         self.held_until_us = max(self.held_until_us, self.world.now_us + for_us)
+        for end in (self.dialler, self.accepted):
+            end.process.still_us = max(end.process.still_us, self.held_until_us)
 
     def break_(self, why: str, closed_by: End | None = None, dead: Process | None = None) -> None:
         """Both ends hear of it, each in its own time, behind what still arrives."""

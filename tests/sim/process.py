@@ -27,6 +27,8 @@ class Process:
         self.name = f"{role}-{index}:{incarnation:04x}"
         self.alive = True
         self.stopped = False
+        self.still_us = -1
+        """Until when it stood still, or a wire of it did, the last time."""
         self.when_dead: list[Callable[[Process], None]] = []
         """The kernel's part of a death: sockets are closed, whoever waits for the process hears of it."""
         self._held: list[tuple[object, Callable[..., None], tuple[Any, ...]]] = []
@@ -57,6 +59,7 @@ class Process:
             return
         self.world.note(self.name, "goes on")
         self.stopped = False
+        self.still_us = self.world.now_us
         held, self._held = self._held, []
         sources: dict[object, list[tuple[Callable[..., None], tuple[Any, ...]]]] = {}
         for source, action, args in held:

@@ -65,7 +65,9 @@ class Publishing:
         self._pump()
 
     def offline(self) -> None:
-        """What was sent at QoS 0 is gone; everything else waits for the next connection."""
+        """What was sent at QoS 0 is gone; everything else waits for the next connection of the session, if there is one."""
+        if not self._client.durable:
+            self.session_over()
 
     def session_over(self) -> None:
         """What is unfinished at QoS 2 may have been taken or not."""

@@ -5,7 +5,7 @@ Each seed takes part of what there is: a world with everything at once hides one
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from gateway.options import Options as GatewayOptions
@@ -19,6 +19,8 @@ TOPICS = [b"a/b", b"a/c", b"a/d", b"b/c", b"b/c/d", b"x", b"r/a", b"r/b"]
 FILTERS = [b"a/b", b"b/c", b"x", b"a/+", b"+/c", b"#", b"a/#", b"b/#", b"+/+", b"b/+/d"]
 APART = [b"a/b", b"a/c", b"x", b"b/#", b"r/+"]
 """Filters that have no topic in common."""
+
+MESSAGES_PER_BURST = 4.5
 
 FAULTS = {
     "kill shard": 3, "kill session": 4, "kill gateway": 3, "power shard": 3, "power all": 1, "kill all": 1, "eio": 1, "full": 1,
@@ -76,23 +78,26 @@ def draw(rng: Random, faults: bool = True, wide: bool = True) -> Shape:
         del kinds[kind]
     if n_gateways == 1:
         kinds.pop("zombie gateway", None)
+    safety_s = rng.choice((12, 30, 60)) if wide else 20
+    messages = rng.choice((40, 80, 120))
     return Shape(
         n_shards=n_shards,
         n_sessions=n_sessions,
         n_gateways=n_gateways,
-        safety_us=rng.randint(6, 25) * SECOND,
+        safety_us=safety_s * SECOND,
         delays_us=rng.choice(((20, 200), (30, 1500), (50, 20_000))),
         sync_us=rng.choice(((50, 300), (200, 4000), (1000, 40_000))),
         restart_us=rng.choice(((20 * MS, 500 * MS), (100 * MS, 3 * SECOND))),
-        fault_every_us=rng.choice((500, 1500, 4000)) * MS if faults else 0,
+        fault_every_us=rng.choice((1000, 2500, 6000)) * MS if faults else 0,
         faults=kinds if faults else {},
         watchdog=rng.random() < 0.5,
         shard=_shard(rng) if wide else ShardOptions(),
         store=StoreOptions(thresholds=rng.choice(((100, 10), (0,), (3, 1), (None, 2)))) if wide else StoreOptions(),
         session=_session(rng) if wide else SessionOptions(),
         gateway=_gateway(rng) if wide else GatewayOptions(),
-        clients=tuple(_clients(rng, wide)),
-        check_every=rng.choice((1, 8, 8, 32)),
+        clients=tuple(_clients(rng, wide, messages / safety_s)),
+        check_every=rng.choice((1, 16, 64, 64)),
+        messages_max=messages,
     )
 
 
@@ -134,23 +139,34 @@ def _gateway(rng: Random) -> GatewayOptions:
     )
 
 
-def _clients(rng: Random, wide: bool) -> list[ClientShape]:
+def _clients(rng: Random, wide: bool, messages_per_s: float) -> list[ClientShape]:
+    found = _who(rng, wide)
+    publishing = sum(client.publishes for client in found)
+    each = messages_per_s / MESSAGES_PER_BURST / publishing
+    return [replace(client, publishes=client.publishes * each) for client in found]
+
+
+def _who(rng: Random, wide: bool) -> list[ClientShape]:
     if not wide:
         return [_client(rng, f"p{n}", publishes=True, subscribes=False, wide=False) for n in range(2)] + [
             _client(rng, f"s{n}", publishes=False, subscribes=True, wide=False) for n in range(2)
         ]
+    # Few filters, so that several clients have the same ones.
+    pool = rng.sample(FILTERS, rng.choice((2, 4, len(FILTERS))))
     found = [_client(rng, f"p{n}", publishes=True, subscribes=False) for n in range(rng.randint(1, 3))]
-    found += [_client(rng, f"s{n}", publishes=False, subscribes=True) for n in range(rng.randint(1, 3))]
-    found += [_client(rng, f"b{n}", publishes=True, subscribes=True) for n in range(rng.randint(0, 1))]
-    found += [_client(rng, f"e{n}", publishes=True, subscribes=True, ephemeral=True) for n in range(rng.randint(0, 1))]
+    found += [_client(rng, f"s{n}", publishes=False, subscribes=True, pool=pool) for n in range(rng.randint(1, 3))]
+    found += [_client(rng, f"b{n}", publishes=True, subscribes=True, pool=pool) for n in range(rng.randint(0, 1))]
+    found += [_client(rng, f"e{n}", publishes=True, subscribes=True, ephemeral=True, pool=pool) for n in range(rng.randint(0, 1))]
     return found
 
 
-def _client(rng: Random, name: str, publishes: bool, subscribes: bool, ephemeral: bool = False, wide: bool = True) -> ClientShape:
+def _client(
+    rng: Random, name: str, publishes: bool, subscribes: bool, ephemeral: bool = False, wide: bool = True, pool: list[bytes] = FILTERS
+) -> ClientShape:
     version = rng.choice((4, 5, 5)) if wide else 4
     expiry_s = 0 if ephemeral or (publishes and not subscribes and rng.random() < 0.3) else 7 * 86_400
     # Who cannot tell by an identifier which subscription brought a message has filters that do not overlap, mostly.
-    filters = FILTERS if version == 5 or rng.random() < 0.2 else APART
+    filters = pool if version == 5 or rng.random() < 0.2 else APART
     temper = Temper(
         version=version,
         expiry_s=expiry_s,
@@ -164,8 +180,8 @@ def _client(rng: Random, name: str, publishes: bool, subscribes: bool, ephemeral
         name=name,
         temper=temper,
         publishes=rng.choice((0.3, 1.0)) if publishes else 0.0,
-        subscribes=rng.choice((0.05, 0.3)) if subscribes and wide else 0.0,
-        restless=rng.choice((0.02, 0.15, 0.5)) if wide else 0.05,
+        subscribes=rng.choice((0.03, 0.2)) if subscribes and wide else 0.0,
+        restless=rng.choice((0.01, 0.1, 0.3)) if wide else 0.05,
         filters=tuple(rng.sample(filters, min(len(filters), rng.randint(1, 3)))) if subscribes else (),
         qos=rng.choice(((1,), (2,), (1, 2), (0, 1, 2))) if wide else (1,),
         ack_late=rng.choice((0.0, 0.3, 0.9)) if wide else 0.0,

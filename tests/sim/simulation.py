@@ -18,6 +18,7 @@ from tests.sim.ledger import Ledger
 from tests.sim.network import Network
 from tests.sim.rules import Rules, Violation
 from tests.sim.shape import Shape, draw
+from tests.sim.wills import Wills
 from tests.sim.world import SECOND, World
 
 DRAIN_WITHIN_US = 60 * SECOND
@@ -47,12 +48,15 @@ class Simulation:
     def __init__(self, seed: int, shape: Shape | None = None, plant: Plant | None = None, keep_all: bool = False) -> None:
         self.world = world = World(seed, keep_all)
         self.shape = draw(Random(seed)) if shape is None else shape
-        self.ledger = Ledger()
+        self.ledger = Ledger(world)
         self.rules = Rules(self.ledger)
         self.network = Network(world, self.shape.delays_us)
         self.broker = Broker(world, self.network, self.shape, self.ledger, plant or Plant())
         self.crowd = Crowd(world, self.network, self.shape, self.ledger, self.rules)
         self.faults = Faults(world, self.broker, self.shape)
+        self.crowd.did = self.faults.aim
+        self.wills = Wills(world, self.crowd.clients)
+        self.ledger.will_written = self.wills.written
 
     def run(self) -> Outcome:
         world = self.world

@@ -30,6 +30,8 @@ class Subscribing:
         """Acknowledge at once, whatever the temper: the end is near."""
         self._taken: dict[int, bytes] = {}
         """QoS 2 ids that wait for PUBREL, with what came under them."""
+        self._received: dict[int, None] = {}
+        """Those of them for which PUBREC was sent."""
         self._under_way: dict[int, bytes] = {}
         """Ids of this connection that are not finished from the client's side."""
         self._asked: dict[int, list[Subscription]] = {}
@@ -64,6 +66,7 @@ class Subscribing:
 
     def session_over(self) -> None:
         self._taken.clear()
+        self._received.clear()
         for sub in self._client.ledger.of(self._client.key):
             if sub.until_us < 0:
                 sub.until_us = self._client.world.now_us
@@ -177,6 +180,7 @@ class Subscribing:
         if message is not None and message.topic != topic:
             raise Violation(f"{client.id}: {message} came with topic {topic.decode()}")
         client.rules.delivered(client.key, identifier, payload, qos, as_retained, client.durable)
+        client.heard_message(client)
         if qos == 1:
             self._answer(AckKind.PUBACK, packet_id)
         elif qos == 2:
@@ -200,6 +204,9 @@ class Subscribing:
         """PUBREL: always answered, so that the broker can finish."""
         payload = self._taken.pop(packet_id, None)
         if payload is not None:
+            if packet_id not in self._received:
+                raise Violation(f"{self._client.id}: PUBREL {packet_id} came for {payload[:12]!r} before PUBREC was sent")
+            del self._received[packet_id]
             self._under_way.setdefault(packet_id, payload)
         self._answer(AckKind.PUBCOMP, packet_id)
 
@@ -214,7 +221,10 @@ class Subscribing:
     def _answer_now(self, attempt: Attempt | None, kind: AckKind, packet_id: int) -> None:
         if self._client.attempt is not attempt or attempt is None:
             return
-        if kind is not AckKind.PUBREC:
+        if kind is AckKind.PUBREC:
+            if packet_id in self._taken:
+                self._received[packet_id] = None
+        else:
             self._under_way.pop(packet_id, None)
         self._client.send(Ack(kind, packet_id))
 
