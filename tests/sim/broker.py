@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from gateway.core import GatewayCore
 from sessions.core import SessionCore
 from shards.core import ShardCore
+from shards.engine import HOME_FAMILY
+from shards.rows import SESSION, SessionRow, client_key, unpack_row
+from shards.slots import SlotTable
 from tests.sim.disk import Disk
 from tests.sim.gateway_part import GatewayPart, GatewaySetting
 from tests.sim.ledger import Ledger
@@ -60,6 +63,7 @@ class Broker:
         self.quick = False
         """Whoever dies is started again at once."""
         plant.world = world
+        self._slots = SlotTable.initial(shape.n_shards)
         self._tokens: dict[tuple[int, int], None] = {}
         self._numbers: dict[int, None] = {}
         self._shards = ShardSetting(shape.n_shards, shape.shard, shape.store, plant.shard, shape.check_every)
@@ -108,6 +112,11 @@ class Broker:
             # Whether a sync that failed has lost what the page cache held, nobody knows.
             (disk.after_power_cut if disk.failed and self.world.happens(0.5) else disk.after_kill)()
         self._start_soon(place, self.world.between(0, 100_000) if self.quick else self.world.between(*self.shape.restart_us))
+
+    def session_of(self, client: bytes) -> int:
+        """The id of the session that the client's home has on its disk; 0: none."""
+        value = self.disks[self._slots.shard_of(client)].engine.get(HOME_FAMILY, client_key(SESSION, client))
+        return SessionRow(*unpack_row(value)).session_id if value else 0
 
     # ------------------------------------------------------------------ what faults do
 

@@ -120,6 +120,11 @@ class Client:
         """It wants to be connected."""
         self.heard_message: Callable[[Client], None] = _nothing
         """Told of every delivery: a moment to go away in."""
+        self.session_on_disk: Callable[[bytes], int] = _unknown
+        """Which session the broker keeps for a client: the one thing that the client could not know."""
+        self._session_id = 0
+        self._loose = 0
+        """Attempts with clean start that were given up unanswered: each may yet come late, and end the session that is there."""
         self.publishing = Publishing(self)
         self.subscribing = Subscribing(self)
         self.server_receive_max = 65_535
@@ -202,8 +207,12 @@ class Client:
         """Let go of the present connection without closing it."""
         if self.attempt is not None:
             self._flush()
+            self._give_up(self.attempt)
             self.attempt = None
             self._offline()
+
+    def _give_up(self, attempt: Attempt) -> None:
+        self._loose += attempt.clean and not attempt.online
 
     def _offline(self) -> None:
         self._out.clear()
@@ -216,6 +225,7 @@ class Client:
         attempt, self.attempt = self.attempt, None
         assert attempt is not None
         attempt.over = True
+        self._give_up(attempt)
         self.world.note(self.id, "offline", why)
         self._offline()
         if self.wanted and again:
@@ -307,8 +317,14 @@ class Client:
         present = packet.session_present
         if present and (attempt.clean or not self.durable):
             raise Violation(f"{self.id}: session present on attempt {attempt.serial}, which asked for a new session")
-        if self.session and not present and not self._may_have_expired():
-            raise Violation(f"{self.id}: the session is gone on attempt {attempt.serial}")
+        session_id, before = self.session_on_disk(self.key), self._session_id
+        self._session_id = session_id
+        if self.session and not attempt.clean and not self._may_have_expired() and (not present or session_id != before):
+            if not self._loose:
+                raise Violation(f"{self.id}: the session is gone on attempt {attempt.serial}, {session_id} is there and was {before}")
+            # A CONNECT of a connection that we had left long ago, with clean start, was the last to arrive.
+            self._loose -= 1
+            self._session_over()
         if not present:
             self._session_over()
         self.must_be_clean = self.temper.expiry_s == 0 and self.temper.version != MQTT_5
@@ -345,3 +361,7 @@ class Client:
 
 def _nothing(client: Client) -> None:
     pass
+
+
+def _unknown(client: bytes) -> int:
+    return 0

@@ -25,16 +25,32 @@ from tests.sim.broker import Plant
 from tests.sim.world import World
 
 
+class Misfit(BaseException):
+    """A fault does not fit the core any more.  Not an Exception: it must never pass for a fault that was caught."""
+
+
 class Planted(Plant):
-    """A fault with a name.  `world` is there once the simulation is made: some faults look at the clock."""
+    """A fault with a name.  `world` is there once the simulation is made: some faults look at the clock.
+
+    planted: how often what it puts in was run; a fault of which nothing ever runs is a misfit."""
 
     name = ""
     world: World
 
+    def __init__(self) -> None:
+        self.planted = 0
 
-def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Put what `make` makes of a method in its place."""
-    setattr(owner, name, make(getattr(owner, name)))
+    def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        """Put what `make` makes of a method in its place."""
+        if not callable(getattr(owner, name, None)):
+            raise Misfit(f"{self.name}: {type(owner).__name__} has no {name}")
+        made = make(getattr(owner, name))
+
+        def counted(*args: Any, **named: Any) -> Any:
+            self.planted += 1
+            return made(*args, **named)
+
+        setattr(owner, name, counted)
 
 
 # ---------------------------------------------------------------------- the shard
@@ -53,7 +69,7 @@ class LateFrameStored(Planted):
 
             return late
 
-        _replace(publishing, "publish", make)
+        self.replace(publishing, "publish", make)
 
 
 class LateDisconnect(Planted):
@@ -69,7 +85,7 @@ class LateDisconnect(Planted):
 
             return late
 
-        _replace(homes, "disconnect", make)
+        self.replace(homes, "disconnect", make)
 
 
 class RouteCounted(Planted):
@@ -94,7 +110,7 @@ class RouteCounted(Planted):
 
             return counted
 
-        _replace(routes, "remove", make)
+        self.replace(routes, "remove", make)
 
 
 class FoldLosesOne(Planted):
@@ -115,7 +131,7 @@ class FoldLosesOne(Planted):
 
             return fold
 
-        _replace(core._reader, "poll", make)
+        self.replace(core._reader, "poll", make)
 
 
 class EndOfStreamEarly(Planted):
@@ -131,7 +147,7 @@ class EndOfStreamEarly(Planted):
 
             return ended
 
-        _replace(store, "streams", make)
+        self.replace(store, "streams", make)
 
 
 class AnswerBeforeCommit(Planted):
@@ -148,7 +164,7 @@ class AnswerBeforeCommit(Planted):
 
             return hasty
 
-        _replace(shard, "_submit", make)
+        self.replace(shard, "_submit", make)
 
 
 class ReadPastWatermark(Planted):
@@ -160,7 +176,7 @@ class ReadPastWatermark(Planted):
         def make(poll: Any) -> Any:
             return lambda ask, watermark: poll(ask, max(watermark, shard._submitted_upto))
 
-        _replace(core._reader, "poll", make)
+        self.replace(core._reader, "poll", make)
 
 
 class RepeatTakenAgain(Planted):
@@ -168,6 +184,7 @@ class RepeatTakenAgain(Planted):
 
     def shard(self, core: ShardCore) -> None:
         for sender in core._inbox.senders():
+            self.planted += 1
             sender.told = {slot: answer for slot, answer in sender.told.items() if answer.number != sender.last}
             sender.last = max(0, sender.last - 1)
 
@@ -181,7 +198,7 @@ class OldTokenCommits(Planted):
         def make(commit: Any) -> Any:
             return lambda draft, entry: commit(draft, entry._replace(token=owners.token))
 
-        _replace(owners, "commit", make)
+        self.replace(owners, "commit", make)
 
 
 class NumbersInRam(Planted):
@@ -194,7 +211,7 @@ class NumbersInRam(Planted):
             homes._counter += 1
             return conn_no(homes._counter, homes._shard)
 
-        homes._next_number = number
+        self.replace(homes, "_next_number", lambda _: number)
 
 
 class DupFlagDecides(Planted):
@@ -215,7 +232,7 @@ class DupFlagDecides(Planted):
 
             return judged
 
-        _replace(publishing, "publish", make)
+        self.replace(publishing, "publish", make)
 
 
 class IdsEndWithConnection(Planted):
@@ -229,7 +246,7 @@ class IdsEndWithConnection(Planted):
 
             return forgetful
 
-        _replace(core._homes, "_hold", make)
+        self.replace(core._homes, "_hold", make)
 
 
 # ---------------------------------------------------------------------- the session actor
@@ -269,7 +286,7 @@ class RangeAfterExpiry(Planted):
 
             return shifted
 
-        _replace(reading, "_queue_again", make)
+        self.replace(reading, "_queue_again", make)
 
 
 def _select(values: list[bytes], session: Any, found: Any) -> Any:
@@ -298,7 +315,7 @@ class PubrelBeforeCommit(Planted):
 
             return hasty
 
-        _replace(core._acks, "_pubrec", make)
+        self.replace(core._acks, "_pubrec", make)
 
 
 class RouteRemovedEarly(Planted):
@@ -314,7 +331,7 @@ class RouteRemovedEarly(Planted):
 
             return hasty
 
-        _replace(core._subscriptions, "_put_removed", make)
+        self.replace(core._subscriptions, "_put_removed", make)
 
 
 class OldAckCounted(Planted):
@@ -339,7 +356,7 @@ class OldAckCounted(Planted):
 
             return counted
 
-        _replace(owner, "_from_gateway", make)
+        self.replace(owner, "_from_gateway", make)
 
 
 class PublishBeforeCommit(Planted):
@@ -349,7 +366,7 @@ class PublishBeforeCommit(Planted):
         def make(queue: Any) -> Any:
             return lambda *args: queue(*args[:-1], NO_GATE)
 
-        _replace(core._reading, "_queue", make)
+        self.replace(core._reading, "_queue", make)
 
 
 class HoleIgnored(Planted):
@@ -364,7 +381,7 @@ class HoleIgnored(Planted):
 
                 return blind
 
-            _replace(feed, "receive", make)
+            self.replace(feed, "receive", make)
 
 
 class SubackEarly(Planted):
@@ -386,7 +403,7 @@ class SubackEarly(Planted):
 
             return hasty
 
-        _replace(subscriptions, "_routed", make)
+        self.replace(subscriptions, "_routed", make)
 
 
 # ---------------------------------------------------------------------- the gateway
@@ -401,7 +418,7 @@ class SessionLossIgnored(Planted):
         def ignored(session: int) -> None:
             connecting._state.sessions_linked.pop(session, None)
 
-        connecting.session_lost = ignored
+        self.replace(connecting, "session_lost", lambda _: ignored)
 
 
 ALL: list[type[Planted]] = [

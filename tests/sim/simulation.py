@@ -55,6 +55,8 @@ class Simulation:
         self.crowd = Crowd(world, self.network, self.shape, self.ledger, self.rules)
         self.faults = Faults(world, self.broker, self.shape)
         self.crowd.did = self.faults.aim
+        for client in self.crowd.clients:
+            client.session_on_disk = self.broker.session_of
         self.wills = Wills(world, self.crowd.clients)
         self.ledger.will_written = self.wills.written
 
