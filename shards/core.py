@@ -262,6 +262,8 @@ class ShardCore:
             self._receive(link, frame, age_ms, wall_ms, effects)
         self._mark_time(wall_ms, stored)
         self._submit(effects)
+        if self._space == 0 and self._synced:
+            self._store.idle_work(self.watermark)
         return effects
 
     def _mark_time(self, wall_ms: int, stored: int) -> None:
@@ -370,6 +372,7 @@ class ShardCore:
 
     def _submit(self, effects: list[Effect]) -> None:
         draft = self._draft
+        self._store.flush(draft.ops)
         growth = self._store.take_growth()
         if growth:
             draft.ops[:0] = growth

@@ -97,6 +97,7 @@ class Generations:
         self._options = options
         self._infos: dict[int, GenerationInfo] = {}
         self._open: dict[int, Layout] = {}
+        self._working: list[int] = []
         self._prepared: int | None = None
         self._dropping: set[int] = set()
         self.lost_at_open: tuple[int, ...] = ()
@@ -121,6 +122,18 @@ class Generations:
         self.lost_at_open = tuple(info.id for info in rows if info.id not in families)
         return self
 
+    @classmethod
+    def view(cls, engine: Engine) -> Generations:
+        """The table as it is, for whoever only reads: nothing is written, and no family is dropped."""
+        self = cls(engine, "auto", LayoutOptions())
+        families = set(engine.families())
+        rows = [GenerationInfo.decode(key, value) for key, value in engine.scan(HOME_FAMILY, ROW_PREFIX, _ROWS_END, 1 << 32)]
+        self._infos = {info.id: info for info in rows if info.id in families}
+        self.lost_at_open = tuple(info.id for info in rows if info.id not in families)
+        if not self._infos:
+            raise StoreFailed("no generation was found: no broker has started on this store yet")
+        return self
+
     @property
     def current(self) -> GenerationInfo:
         return self._infos[max(self._infos)]
@@ -142,6 +155,8 @@ class Generations:
         if found is None:
             info = self.info(generation)
             found = self._open[generation] = open_layout(info.layout, self._engine, info.id, info.options)
+            if info.until is not None:
+                self._seal(info.id)
         return found
 
     def generation_of(self, position: int) -> GenerationId:
@@ -180,6 +195,7 @@ class Generations:
         self._infos[fresh.id] = fresh
         self._open[fresh.id] = layout
         self._prepared = None
+        self._seal(old.id)
         return [*last_growth, _put(sealed), _put(fresh), *layout.take_growth()]
 
     def drop(self, generation: int) -> list[Op]:
@@ -189,6 +205,8 @@ class Generations:
             raise ValueError(f"generation {generation} is the current one and cannot be dropped")
         del self._infos[generation]
         self._open.pop(generation, None)
+        if generation in self._working:
+            self._working.remove(generation)
         self._dropping.add(generation)
         return [(HOME_FAMILY, row_key(generation), None)]
 
@@ -196,6 +214,17 @@ class Generations:
         """Give the space of a dropped generation back; its drop must be committed. For an idle moment: it blocks."""
         self._dropping.remove(generation)
         self._engine.drop_family(generation)
+
+    def idle_work(self, upto: int) -> bool:
+        """One slice of idle work in one of the open generations: the current one first, then sealed ones that have not said
+        that they have no more."""
+        if self.layout(self.current.id).idle_work(upto):
+            return True
+        while self._working:
+            if self._open[self._working[-1]].idle_work(upto):
+                return True
+            self._working.pop()
+        return False
 
     def check(self) -> None:
         infos = self.infos()
@@ -206,6 +235,7 @@ class Generations:
             else:
                 assert older.until <= newer.since, (older, newer)
         assert infos[-1].until is None
+        assert set(self._working) <= set(self._open) <= set(self._infos)
         families = set(self._engine.families())
         assert {HOME_FAMILY, *self._infos, *self._dropping} <= families
 
@@ -216,6 +246,10 @@ class Generations:
         info = GenerationInfo(GenerationId(1), self._layout_name, self._options, 0, None, age_ms, wall_ms, None)
         self._engine.write([_put(info)])
         self._infos[info.id] = info
+
+    def _seal(self, generation: int) -> None:
+        self._open[generation].seal()
+        self._working.append(generation)
 
     def _successor(self, old: GenerationInfo, fresh: GenerationInfo) -> Layout:
         if old.layout == fresh.layout:

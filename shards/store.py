@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shards.engine import Engine, Op
+from shards.engine import Engine, Op, StoreFull
 from shards.generations import GenerationDropped, GenerationId, GenerationInfo, Generations
 from shards.layouts.port import Layout, LayoutOptions, Read, Stream, TopicKey
 from shards.lts import DEFAULT_THRESHOLDS
@@ -69,6 +69,10 @@ class Store:
         if key[0] != self.current_generation:
             raise StaleKey(f"key of generation {key[0]}, the current one is {self.current_generation}")
         self._put(ops, key, position, value)
+
+    def flush(self, ops: list[Op]) -> None:
+        """Add what ``append`` has held back. To be called once for each record with messages, after the last of them."""
+        self._layout.flush(ops)
 
     def take_growth(self) -> list[Op]:
         """What must be in the same record as the messages whose keys were made since the last call, or in an earlier one."""
@@ -165,7 +169,9 @@ class Store:
 
     def roll(self, position: int, age_ms: int, wall_ms: int) -> list[Op]:
         """Begin a new generation at ``position``: the ops belong in the record of that position. Cached keys are void."""
-        ops = self.take_growth() + self._generations.roll(position, age_ms, wall_ms)
+        ops = self.take_growth()
+        self.flush(ops)
+        ops += self._generations.roll(position, age_ms, wall_ms)
         self._to_current()
         return ops
 
@@ -175,6 +181,16 @@ class Store:
 
     def erase(self, generation: int) -> None:
         self._generations.erase(generation)
+
+    def idle_work(self, upto: int) -> bool:
+        """layouts.port.Layout.idle_work, for the generations that are open: at most one slice. True: there may be more to do.
+
+        On a full disk it does nothing: what is derived can wait, and the next record meets the full disk by itself.
+        """
+        try:
+            return self._generations.idle_work(upto)
+        except StoreFull:
+            return False
 
     def check(self) -> None:
         self._generations.check()

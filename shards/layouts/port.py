@@ -76,7 +76,13 @@ class Layout(Protocol):
         """Ops that make durable what was learned since the last call. Repeating them changes nothing."""
 
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
-        """Append the ops that store the message. Positions are unique and grow."""
+        """Append the ops that store the message, now or at the next ``flush``. Positions are unique and grow."""
+
+    def flush(self, ops: list[Op]) -> None:
+        """Append the ops of what ``put`` has held back: the record with the messages put since the last call ends here.
+
+        Nothing is held over from one record to the next, so a record has all of its messages or is not there.
+        """
 
     def streams(self, topic_filter: bytes) -> list[Stream]:
         """The streams that can hold matching topics, sorted by static key."""
@@ -89,6 +95,18 @@ class Layout(Protocol):
 
         At most ``count_max``; together at most ``bytes_max`` bytes, except that a first message is never too large; and at most
         about ``examine_max`` keys are looked at. Bounds must be >= 1; then place > after, or done.
+        """
+
+    def seal(self) -> None:
+        """Nothing more will be put, as far as is known: idle work may now make reading as cheap as it gets. A crash may lose the
+        roll that said so; then the generation is opened anew and goes on."""
+
+    def idle_work(self, upto: int) -> bool:
+        """Write one slice, of about 2 ms at most, of what is derived from messages with position <= ``upto``, all of them
+        committed. True when something was done, so that there may be more.
+
+        Derived data is local: it goes straight to the engine, in no record, is never sent to a replica, and what a crash takes
+        of it is made anew from the messages. It shows in no read but by its cost. After StoreFull the layout is as before.
         """
 
     def inherit_into(self, family: int, options: LayoutOptions) -> Layout:

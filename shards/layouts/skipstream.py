@@ -13,17 +13,14 @@ topic is compared, as two values may share a hash. No static key begins with eig
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from hashlib import blake2b
 from struct import Struct
 
 from shards.engine import Cursor, Engine, Op, StoreFailed
+from shards.layouts.learned import growth_ops, has, hash_of, load_structure, stream_of, streams_of
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
-from shards.lts import STATE_BYTES, TopicStructure
+from shards.lts import TopicStructure
 from shards.messages import topic_of
 
-_TRIE_PREFIX = bytes(STATE_BYTES)
-_TRIE_END = bytes(STATE_BYTES - 1) + b"\x01"
 _DATA = b"\x00\x00"
 _POSITION = Struct(">Q")
 _pack_position = _POSITION.pack
@@ -33,14 +30,8 @@ _pack_level = Struct(">H").pack
 _DATA_POSITION_AT = 10
 _INDEX_POSITION_AT = 18
 
-_LOAD_CHUNK = 4096
 _FETCH_FIRST = 8
 _FETCH_MAX = 128
-
-
-def hash_of(level: bytes) -> bytes:
-    """The eight bytes by which a varying level is indexed."""
-    return blake2b(level, digest_size=8).digest()
 
 
 class SkipStream:
@@ -54,12 +45,7 @@ class SkipStream:
     @classmethod
     def open(cls, engine: Engine, family: int, options: LayoutOptions) -> SkipStream:
         """Load the learned structure; an empty family gives an empty one."""
-        rows: list[tuple[bytes, bytes]] = []
-        start = _TRIE_PREFIX
-        while chunk := engine.scan(family, start, _TRIE_END, _LOAD_CHUNK):
-            rows.extend((key[STATE_BYTES:], child) for key, child in chunk)
-            start = chunk[-1][0] + b"\x00"
-        return cls(engine, family, TopicStructure.restore(rows, options.thresholds))
+        return cls(engine, family, load_structure(engine, family, options))
 
     def inherit_into(self, family: int, options: LayoutOptions) -> SkipStream:
         return SkipStream(self._engine, family, self._structure.inherit(options.thresholds))
@@ -79,8 +65,7 @@ class SkipStream:
         return TopicKey(self._family, static, static + _DATA, indexes)
 
     def take_growth(self) -> list[Op]:
-        family = self._family
-        return [(family, _TRIE_PREFIX + key, child) for key, child in self._structure.take_growth()]
+        return growth_ops(self._structure, self._family)
 
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
         family, _, data, indexes = key
@@ -89,14 +74,23 @@ class SkipStream:
         for prefix in indexes:
             ops.append((family, prefix + at, b""))
 
+    def flush(self, ops: list[Op]) -> None:
+        """Nothing is held back."""
+
+    def seal(self) -> None:
+        """Reading is as cheap as it gets already."""
+
+    def idle_work(self, upto: int) -> bool:
+        """The index is written with its messages, so nothing is left to be done."""
+        return False
+
     # ---- reading
 
     def streams(self, topic_filter: bytes) -> list[Stream]:
-        return [_stream(leaf.static, leaf.levels, wanted) for leaf, wanted in self._structure.match(topic_filter)]
+        return streams_of(self._structure, topic_filter)
 
     def stream_of(self, static: bytes, topic_filter: bytes) -> Stream:
-        wanted = self._structure.compress(static, topic_filter)
-        return _stream(static, self._structure.leaf(static).levels, wanted)
+        return stream_of(self._structure, static, topic_filter)
 
     def read(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         assert count_max > 0 and bytes_max > 0 and examine_max > 0, (count_max, bytes_max, examine_max)
@@ -132,7 +126,7 @@ class SkipStream:
             for position, value in zip(positions, values, strict=True):
                 if value is None:
                     raise StoreFailed(f"generation {self._family}: index names {position} in {stream.static.hex()}, its message is missing")
-                if not _has(topic_of(value), stream.literals):
+                if not has(topic_of(value), stream.literals):
                     continue
                 if messages and total + len(value) > bytes_max:
                     return Read(messages, position - 1, False)
@@ -144,23 +138,6 @@ class SkipStream:
                 return Read(messages, place, False)
             average = total // len(messages) + 1 if messages else 1
             fetch = max(1, min(2 * fetch, _FETCH_MAX, (bytes_max - total) // average))
-
-
-def _stream(static: bytes, levels: Sequence[bytes | None], wanted: Sequence[bytes | None]) -> Stream:
-    if not any(value is not None for value in wanted):
-        return Stream(static)
-    depths = [depth for depth, level in enumerate(levels) if level is None]
-    asked = [(number, value) for number, value in enumerate(wanted) if value is not None]
-    return Stream(
-        static,
-        tuple((number + 1, hash_of(value)) for number, value in asked),
-        tuple((depths[number], value) for number, value in asked),
-    )
-
-
-def _has(topic: bytes, literals: tuple[tuple[int, bytes], ...]) -> bool:
-    levels = topic.split(b"/")
-    return all(levels[depth] == value for depth, value in literals)
 
 
 class _Join:

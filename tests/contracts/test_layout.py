@@ -46,6 +46,7 @@ class Kept:
             value = encode_message(1, self.last, b"publisher", topic, rng.randbytes(rng.randint(0, body_bytes_max)))
             self.layout.put(ops, key, self.last, value)
             self.messages.append((self.last, topic, value))
+        self.layout.flush(ops)
         self.harness.engine.write(self.layout.take_growth() + ops)
 
     def reopen(self) -> None:
@@ -226,6 +227,7 @@ def test_a_message_larger_than_the_byte_bound_comes_alone(parts: tuple[str, Harn
         ops: list[Op] = []
         kept.last += 1
         kept.layout.put(ops, kept.keys[b"a/b"], kept.last, value)
+        kept.layout.flush(ops)
         kept.harness.engine.write(ops)
         kept.messages.append((kept.last, b"a/b", value))
     for topic_filter in (b"a/b", b"#"):

@@ -6,8 +6,9 @@ import pytest
 
 from shards.engine import Op, StoreFailed
 from shards.engine_memory import MemoryEngine
+from shards.layouts.learned import hash_of
 from shards.layouts.port import LayoutOptions
-from shards.layouts.skipstream import SkipStream, hash_of
+from shards.layouts.skipstream import SkipStream
 from shards.messages import encode_message
 
 MANY = 1 << 30
@@ -52,7 +53,8 @@ def test_a_literal_message_is_one_op_and_each_varying_level_adds_one() -> None:
 @pytest.mark.parametrize("topic_filter", [b"a/one/x", b"a/one/+", b"+/one/x"])
 def test_values_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch, topic_filter: bytes) -> None:
     # Property: the index may lie, the message does not: a colliding topic is never delivered, and blocks nothing.
-    monkeypatch.setattr("shards.layouts.skipstream.hash_of", lambda level: b"samehash")
+    for module in ("learned", "skipstream"):
+        monkeypatch.setattr(f"shards.layouts.{module}.hash_of", lambda level: b"samehash")
     engine, layout = opened((0,))
     ops: list[Op] = []
     expected = []

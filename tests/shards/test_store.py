@@ -40,6 +40,7 @@ class Shard:
             value = encode_message(0, self.last, b"p", topic, b"\0")
             self.store.append(ops, key, self.last, value)
             self.messages.append((self.last, topic, value))
+        self.store.flush(ops)
         self._write(self.store.take_growth() + ops)
 
     def roll(self) -> None:
@@ -129,6 +130,7 @@ def test_growth_that_was_given_back_comes_again() -> None:
     ops = again
     value = encode_message(0, 0, b"", b"a/b", b"\0")
     store.append(ops, key, 5, value)
+    store.flush(ops)
     engine.write(ops)
     store = Store.open(engine.crash(power=False), StoreOptions())
     assert store.read_range(b"a/b", [(1, key.static)], 0, 9) == [(5, value)]
@@ -154,6 +156,7 @@ def test_a_stream_ends_when_the_watermark_reaches_the_roll() -> None:
     key = store.key_of(b"a")
     value = encode_message(0, 0, b"", b"a", b"\0")
     store.append(ops, key, 5, value)
+    store.flush(ops)
     engine.write(store.take_growth() + ops)
     ((generation, stream),) = store.streams(b"a", 0)
     assert store.read(generation, stream, 0, 10, 9, MANY, MANY) == Read([(5, value)], 10, True, False)

@@ -1,0 +1,68 @@
+"""What the layouts over the learned topic structure share: its rows in a family, the hash of a level, what a filter asks.
+
+    0[8] | edge kind | parent state[8] | level's bytes      -> child state[8]    the learned topic structure
+
+No static key begins with seven zero bytes (lts.RESERVED_PREFIX), so these rows, the time marks of the store and rows of a
+layout's own lie apart from all messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from shards.engine import Engine, Op
+from shards.layouts.port import LayoutOptions, Stream
+from shards.lts import STATE_BYTES, TopicStructure
+
+_TRIE_PREFIX = bytes(STATE_BYTES)
+_TRIE_END = bytes(STATE_BYTES - 1) + b"\x01"
+_LOAD_CHUNK = 4096
+
+
+def hash_of(level: bytes) -> bytes:
+    """The eight bytes by which a varying level is indexed."""
+    return blake2b(level, digest_size=8).digest()
+
+
+def load_structure(engine: Engine, family: int, options: LayoutOptions) -> TopicStructure:
+    """What the family's rows say; an empty family gives an empty structure."""
+    rows: list[tuple[bytes, bytes]] = []
+    start = _TRIE_PREFIX
+    while chunk := engine.scan(family, start, _TRIE_END, _LOAD_CHUNK):
+        rows.extend((key[STATE_BYTES:], child) for key, child in chunk)
+        start = chunk[-1][0] + b"\x00"
+    return TopicStructure.restore(rows, options.thresholds)
+
+
+def growth_ops(structure: TopicStructure, family: int) -> list[Op]:
+    return [(family, _TRIE_PREFIX + key, child) for key, child in structure.take_growth()]
+
+
+def streams_of(structure: TopicStructure, topic_filter: bytes) -> list[Stream]:
+    """layouts.port.Layout.streams."""
+    return [stream_for(leaf.static, leaf.levels, wanted) for leaf, wanted in structure.match(topic_filter)]
+
+
+def stream_of(structure: TopicStructure, static: bytes, topic_filter: bytes) -> Stream:
+    """layouts.port.Layout.stream_of."""
+    wanted = structure.compress(static, topic_filter)
+    return stream_for(static, structure.leaf(static).levels, wanted)
+
+
+def stream_for(static: bytes, levels: Sequence[bytes | None], wanted: Sequence[bytes | None]) -> Stream:
+    if not any(value is not None for value in wanted):
+        return Stream(static)
+    depths = [depth for depth, level in enumerate(levels) if level is None]
+    asked = [(number, value) for number, value in enumerate(wanted) if value is not None]
+    return Stream(
+        static,
+        tuple((number + 1, hash_of(value)) for number, value in asked),
+        tuple((depths[number], value) for number, value in asked),
+    )
+
+
+def has(topic: bytes, literals: tuple[tuple[int, bytes], ...]) -> bool:
+    """Whether the topic really has these levels: two values may share a hash."""
+    levels = topic.split(b"/")
+    return all(levels[depth] == value for depth, value in literals)
