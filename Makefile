@@ -93,7 +93,10 @@ sim: env ## the simulator: SEED=n for one history, SIM_SEEDS=n for that many
 # ------------------------------------------------------------------------------------------ showing
 
 # Nothing that is promised is silent: what is not there yet prints FAIL.
-.PHONY: bench
+.PHONY: bench conformance
+conformance: env ## suites of others against Holdfast, from HOLDFAST_CONFORMANCE or beside this checkout; ARGS=--help for more
+	@HOLDFAST_CONFORMANCE="$${HOLDFAST_CONFORMANCE:-$(wildcard $(CURDIR)/../shared/conformance)}" $(BIN)/python -m benchmarks.conformance $(ARGS)
+
 bench: env ## measure this broker, and mosquitto when it is installed
 	@if [ -f benchmarks/__main__.py ]; then $(BIN)/python -m benchmarks $(ARGS); \
 	else echo "FAIL bench: not there yet"; exit 1; fi
