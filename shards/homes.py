@@ -135,8 +135,10 @@ class Homes:
         if session is not None and session.due_ms and session.due_ms <= age_ms:
             self._end_session(draft, client, session, out)
             session = None
-        resumes = session is not None and not entry.clean_start
-        if session is not None and entry.clean_start:
+        # A session with an expiry of 0 was resumed to end with its connection, and that is over now [MQTT-3.1.4-3].
+        fresh = entry.clean_start or (session is not None and not session.expiry_s)
+        resumes = session is not None and not fresh
+        if session is not None and fresh:
             # Before the older connection is fenced: while it lives its will is the fence's to publish, and only once.
             self._end_session(draft, client, session, out)
             session = None

@@ -75,8 +75,8 @@ def test_a_qos2_id_is_known_until_released_whatever_crashes() -> None:
     message = publish(b"p", conn, b"t", qos=2, ids=[5], keep=True)
     assert h.ask(G, message) == [Published(False, b"")]
     h.reopen()
-    h.link(G, "gateway", "g0:c")
-    h.link(S, "session", "s0:c")
+    h.link(G, "gateway", "g0:a")
+    h.link(S, "session", "s0:a")
     assert h.ask(G, message) == [Published(False, bytes([REPEATED]))]
     assert h.ask(G, Release(b"p", conn, [5, 6])) == [Released(False, b"\1\0")]
     assert h.ask(G, message) == [Published(False, b"")]
@@ -153,7 +153,7 @@ def test_a_session_without_end_never_expires_and_a_resume_cancels_the_timer() ->
     h.ask(G, Disconnect(b"a", forever.conn, NORMAL, None), Disconnect(b"b", short.conn, NORMAL, None))
     h.tick(9_000)
     assert connect(h, b"b", expiry_s=10).present
-    h.tick(1_000_000)
+    h.pass_time(1_000_000)
     assert connect(h, b"a", expiry_s=EXPIRY_NEVER).present and connect(h, b"b", expiry_s=10).present
 
 
@@ -203,6 +203,17 @@ def test_a_clean_start_publishes_the_will_of_the_session_it_ends_once(delay_s: i
     if not connected:
         h.ask(G, Disconnect(b"c", first.conn, LOST, None))
     assert not connect(h, b"c", expiry_s=60, clean=True).present
+    assert topics(poll(h, b"#", Place(position))) == [b"w"]
+
+
+def test_a_session_that_was_resumed_to_end_with_its_connection_ends_when_that_is_taken_over() -> None:
+    """It went on with the connection that took over, although its client had said expiry 0, and its delayed will was cancelled."""
+    h = linked()
+    position = route(h, b"#")
+    first = connect(h, b"c", expiry_s=60)
+    h.ask(G, Disconnect(b"c", first.conn, NORMAL, None))
+    assert connect(h, b"c", expiry_s=0, will=Will(b"w", 1, False, 50, b"\0gone")).present
+    assert not connect(h, b"c", expiry_s=60).present
     assert topics(poll(h, b"#", Place(position))) == [b"w"]
 
 
