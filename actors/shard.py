@@ -18,11 +18,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import NoReturn
 
 import structlog
 
+from actors.clocks import read_clocks
 from actors.fatal import die, die_of
 from actors.links import Link, LinkServer
 from actors.pump import Pump, settle_gc
@@ -64,12 +64,6 @@ SPACE_EVERY_SECONDS = 1.0
 SPACE_LOW_BYTES = 256 << 20
 SPACE_NONE_BYTES = 64 << 20
 HELD_RETRY_SECONDS = 0.25
-
-
-def read_clocks() -> Reading:
-    """The clocks of this machine that age is made of (shards.clock)."""
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return Reading(time.time_ns() // 1_000_000, boot_id, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
 
 
 class ShardServer:

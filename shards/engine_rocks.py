@@ -19,7 +19,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rocksdict import (
@@ -84,7 +84,7 @@ class RocksCursor:
         try:
             self._iterator.status()
         except Exception as error:
-            raise _mapped("cursor", error) from error
+            raise mapped("cursor", error) from error
         return False
 
     def key(self) -> bytes:
@@ -120,11 +120,11 @@ class RocksEngine:
             names = Rdict.list_cf(path, self._options) if os.path.exists(os.path.join(path, "CURRENT")) else [_HOME_NAME]
             self._db = Rdict(path, self._options, dict.fromkeys(names, self._options))
         except Exception as error:
-            raise _mapped(f"open {path}", error) from error
+            raise mapped(f"open {path}", error) from error
         self._rdicts: dict[int, Rdict] = {}
         self._handles: dict[int, ColumnFamily] = {}
         for name in names:
-            self._take_family(_family_of(path, name), name)
+            self._take_family(family_of(path, name), name)
 
     # ---- families
 
@@ -138,7 +138,7 @@ class RocksEngine:
         try:
             self._db.create_column_family(_name_of(family), self._options)
         except Exception as error:
-            raise _mapped(f"create family {family}", error) from error
+            raise mapped(f"create family {family}", error) from error
         self._take_family(family, _name_of(family))
 
     def drop_family(self, family: int) -> None:
@@ -151,7 +151,7 @@ class RocksEngine:
         try:
             self._db.drop_column_family(_name_of(family))
         except Exception as error:
-            raise _mapped(f"drop family {family}", error) from error
+            raise mapped(f"drop family {family}", error) from error
 
     # ---- writing
 
@@ -190,7 +190,7 @@ class RocksEngine:
         try:
             value: bytes | None = rdict.get(key)
         except Exception as error:
-            raise _mapped("get", error) from error
+            raise mapped("get", error) from error
         return value
 
     def get_many(self, family: int, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -200,7 +200,7 @@ class RocksEngine:
         try:
             return list(rdict.get(list(keys)) or ())
         except Exception as error:
-            raise _mapped("get_many", error) from error
+            raise mapped("get_many", error) from error
 
     def scan(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> list[tuple[bytes, bytes]]:
         rdict = self._rdict(family)
@@ -233,7 +233,7 @@ class RocksEngine:
                     following()
             iterator.status()
         except Exception as error:
-            raise _mapped("scan", error) from error
+            raise mapped("scan", error) from error
         return found
 
     def cursor(self, family: int, lower: bytes, upper: bytes) -> RocksCursor:
@@ -246,7 +246,15 @@ class RocksEngine:
         try:
             Checkpoint(self._db).create_checkpoint(path)
         except Exception as error:
-            raise _mapped(f"checkpoint {path}", error) from error
+            raise mapped(f"checkpoint {path}", error) from error
+
+    def compact(self, family: int) -> None:
+        """Give back what was erased. Takes as long as there are bytes; for a store that serves nobody."""
+        self._alive()
+        try:
+            self._rdict(family).compact_range(None, None)
+        except Exception as error:
+            raise mapped(f"compact family {family}", error) from error
 
     def size_bytes(self) -> int:
         total = 0
@@ -274,7 +282,7 @@ class RocksEngine:
                 try:
                     rdict.close()
                 except Exception as error:
-                    raise _mapped(f"close {self._path}", error) from error
+                    raise mapped(f"close {self._path}", error) from error
         del self._db
 
     # ---- within
@@ -295,7 +303,7 @@ class RocksEngine:
             raise StoreFailed(f"{self._path} takes nothing more: {self._failed}")
 
     def _write_failed(self, error: Exception) -> StoreFailed:
-        failure = _mapped(f"write {self._path}", error)
+        failure = mapped(f"write {self._path}", error)
         if isinstance(failure, StoreFull):
             self._full = True
         else:
@@ -342,6 +350,11 @@ def _database_options(options: RocksOptions, cache: Cache) -> Options:
     return made
 
 
+def damage(path: str) -> tuple[str, ...]:
+    """As `_disarm`, changing nothing: sentences about log ends that only the owner may open."""
+    return tuple(_sentence(file, at) for file, at in _garbage(path))
+
+
 def _disarm(path: str) -> tuple[str, ...]:
     """Make logs readable that RocksDB 9.8 would read for ever.
 
@@ -351,6 +364,16 @@ def _disarm(path: str) -> tuple[str, ...]:
     damage, at which recovery stops.
     """
     found: list[str] = []
+    for file, at in _garbage(path):
+        with open(file, "r+b") as damaged:
+            damaged.seek(at + _LOG_KIND_AT)
+            damaged.write(_UNKNOWN_KIND)
+        found.append(_sentence(file, at))
+    return tuple(found)
+
+
+def _garbage(path: str) -> Iterator[tuple[str, int]]:
+    """(file, offset) of the first record in each log that is none of ours."""
     names = os.listdir(path) if os.path.isdir(path) else []
     for name in sorted(names):
         file = os.path.join(path, name)
@@ -358,11 +381,11 @@ def _disarm(path: str) -> tuple[str, ...]:
             with open(file, "rb") as log, mmap.mmap(log.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 at = _recycled_record(data)
             if at is not None:
-                with open(file, "r+b") as damaged:
-                    damaged.seek(at + _LOG_KIND_AT)
-                    damaged.write(_UNKNOWN_KIND)
-                found.append(f"{file}: no record of ours at byte {at}; recovery ends there")
-    return tuple(found)
+                yield file, at
+
+
+def _sentence(file: str, at: int) -> str:
+    return f"{file}: no record of ours at byte {at}; recovery ends there"
 
 
 def _recycled_record(data: mmap.mmap) -> int | None:
@@ -387,7 +410,7 @@ def _name_of(family: int) -> str:
     return _HOME_NAME if family == HOME_FAMILY else f"{_NAME_PREFIX}{family}"
 
 
-def _family_of(path: str, name: str) -> int:
+def family_of(path: str, name: str) -> int:
     if name == _HOME_NAME:
         return HOME_FAMILY
     number = name.removeprefix(_NAME_PREFIX)
@@ -396,7 +419,7 @@ def _family_of(path: str, name: str) -> int:
     raise StoreFailed(f"{path} holds a column family {name!r}: it is not a store of this program")
 
 
-def _mapped(what: str, error: Exception) -> StoreFailed:
+def mapped(what: str, error: Exception) -> StoreFailed:
     text = str(error)
     if _NO_SPACE in text:
         return StoreFull(f"{what}: {text}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from shards.engine import Op
-from shards.lts import DEFAULT_THRESHOLDS
+from shards.lts import DEFAULT_THRESHOLDS, TopicStructure
 
 
 class TopicKey(NamedTuple):
@@ -68,6 +68,10 @@ class LayoutOptions:
 
 class Layout(Protocol):
     """One open generation."""
+
+    @property
+    def structure(self) -> TopicStructure:
+        """What it has learned, to look at."""
 
     def key_of(self, topic: bytes) -> TopicKey:
         """The topic's key. May learn: then ``take_growth`` has ops for the record that holds the topic's first message."""

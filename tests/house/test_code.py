@@ -37,6 +37,7 @@ IMPURE = {
 SHELLS = {
     "config/load.py": "reads the environment",
     "shards/engine_rocks.py": "the engine port over RocksDB",
+    "shards/engine_secondary.py": "the same, for looking only",
 }
 
 

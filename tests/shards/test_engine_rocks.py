@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shards.engine import StoreFailed, StoreFull, StoreInUse
-from shards.engine_rocks import RocksEngine, RocksOptions, _mapped
+from shards.engine_rocks import RocksEngine, RocksOptions, mapped
 
 
 @pytest.fixture
@@ -198,11 +198,11 @@ def test_dropping_a_family_gives_its_space_back(path: Path) -> None:
 
 def test_a_full_disk_is_told_from_a_broken_one() -> None:
     # Property: the texts of rocksdict, as met on a full tmpfs and on a used directory, become the right error.
-    full = _mapped(
+    full = mapped(
         "write x", Exception("IO error: No space left on device: While appending to file: x/000004.log: No space left on device")
     )
     assert isinstance(full, StoreFull)
-    broken = _mapped("write x", Exception("IO error: Input/output error: While appending to file: x/000004.log"))
+    broken = mapped("write x", Exception("IO error: Input/output error: While appending to file: x/000004.log"))
     assert type(broken) is StoreFailed
     assert "Input/output error" in str(broken)
 
