@@ -88,6 +88,32 @@ def test_streams_of_a_filter_hold_exactly_the_topics_that_match(seed: int, thres
                 structure.compress(static, topic_filter)
 
 
+def test_a_hundred_thousand_topics_are_found_by_their_filters() -> None:
+    # Property: the same at the size of a fleet: no topic is moved, missed or found twice, and the structure stays small.
+    rng = random.Random(1)
+    topics = [b"fleet/%d/%s/%s" % (n % 33_000, rng.choice((b"temp", b"rpm")), rng.choice((b"now", b"hour"))) for n in range(90_000)]
+    topics += [b"site/%d/line/%d/cell/%d" % (rng.randrange(40), rng.randrange(30), rng.randrange(500)) for _ in range(8_000)]
+    topics += [any_topic(rng) for _ in range(2_000)]
+    structure = TopicStructure((100, 10))
+    first = {topic: structure.learn(topic) for topic in topics}
+    assert all(structure.lookup(topic) == found for topic, found in first.items()), "nothing was moved by what came later"
+    assert all(structure.decompress(leaf.static, varying) == topic for topic, (leaf, varying) in first.items())
+    assert len(structure) < 5_000
+    by_stream: dict[bytes, list[tuple[bytes, list[bytes]]]] = {}
+    for topic, (leaf, varying) in first.items():
+        by_stream.setdefault(leaf.static, []).append((topic, varying))
+    filters = [b"fleet/+/temp/now", b"fleet/32999/#", b"fleet/+/+/hour", b"site/7/line/+/cell/12", b"+/+/line/#", b"#", any_filter(rng)]
+    for topic_filter in filters:
+        selected = [
+            topic
+            for leaf, wanted in structure.match(topic_filter)
+            for topic, varying in by_stream[leaf.static]
+            if all(value in (None, has) for value, has in zip(wanted, varying, strict=True))
+        ]
+        assert len(selected) == len(set(selected))
+        assert set(selected) == {topic for topic in first if matches(topic_filter, topic)}, topic_filter
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_restored_from_its_growth_it_goes_on_as_if_never_stopped(seed: int) -> None:
     # Property: growth rows, in any order and however often taken, rebuild the same structure.
