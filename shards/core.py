@@ -37,6 +37,7 @@ from shards.events import (
 )
 from shards.feeds import Feeds
 from shards.frames import (
+    REFUSED_QUOTA,
     Beat,
     Check,
     Checked,
@@ -327,7 +328,11 @@ class ShardCore:
         out = Outcome()
         match entry:
             case Publish():
-                return self._publishing.publish(draft, entry)
+                published, waits = self._publishing.publish(draft, entry)
+                if REFUSED_QUOTA in published.codes:
+                    self._homes.refused(draft, entry.client, entry.conn, age_ms, out)
+                    waits = max(waits, self._settle(out, wall_ms))
+                return published, waits
             case Release():
                 return self._publishing.release(draft, entry), 0
             case Connect():

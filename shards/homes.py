@@ -41,6 +41,7 @@ from shards.rows import (
 from shards.timers import CONNECTION_END, EXPIRY, WILL, Timer, Timers
 
 EPHEMERAL_ROW_KEPT_MS = 600_000
+_WITH_REASONS = 5
 _CONN_COUNTER = META + b"conn"
 _ROWS_OF_SESSION = (SUBSCRIPTION, PLACE, RANGE, PROGRESS, INCOMING)
 
@@ -56,6 +57,8 @@ class Client:
     incoming: dict[int, None] | None = None
     committed_conn: int = 0
     """The newest connection for which the session's owner has committed."""
+    protocol: int = 4
+    """After a restart that of an ephemeral one is not known: then it is taken for one of 3.1.1."""
 
 
 class FiredWill(NamedTuple):
@@ -90,9 +93,10 @@ class Homes:
                 if row.ended_ms == 0:
                     client, _ = split_client_key(key)
                     session = engine.get(HOME_FAMILY, client_key(SESSION, client))
-                    session_id = SessionRow(*unpack_row(session)).session_id if session else 0
+                    found = SessionRow(*unpack_row(session)) if session else None
+                    session_id, protocol = (found.session_id, found.protocol) if found else (0, 4)
                     will = Will(*row.will) if row.will else None
-                    self._hold(client, Client(row.conn, row.gateway, session_id, will))
+                    self._hold(client, Client(row.conn, row.gateway, session_id, will, protocol=protocol))
             start = rows[-1][0] + b"\x00"
 
     # ------------------------------------------------------------------ questions
@@ -155,7 +159,7 @@ class Homes:
         will = Will(*entry.will) if entry.will else None
         session_id = session.session_id if session else 0
         self._write(draft, client, ConnectionRow(number, gateway, 0, session_id == 0, list(will) if will else None))
-        self._hold(client, Client(number, gateway, session_id, will))
+        self._hold(client, Client(number, gateway, session_id, will, protocol=entry.protocol))
         return Connected(number, resumes, session_id)
 
     def disconnect(self, draft: Draft, client: bytes, conn: int, how: int, expiry_s: int | None, age_ms: int, out: Outcome) -> bool:
@@ -165,6 +169,14 @@ class Homes:
             return False
         self._end_connection(draft, client, state, conn, how, expiry_s, age_ms, out)
         return True
+
+    def refused(self, draft: Draft, client: bytes, conn: int, age_ms: int, out: Outcome) -> None:
+        """A message of this connection was refused.  3.1.1 has no word for that: its gateway closes the connection, and the
+        client sends everything again.  So the connection is over for us at once: nothing that it has sent behind the refused
+        message is taken before it, which would turn their order round."""
+        state = self.live.get(client)
+        if state is not None and state.protocol < _WITH_REASONS:
+            self.disconnect(draft, client, conn, LOST, None, age_ms, out)
 
     def lose_gateway(self, draft: Draft, gateway: str, age_ms: int, limit: int, out: Outcome) -> int:
         """A gateway incarnation is lost: end its connections under a new number each, so that a late wake-up is refused.

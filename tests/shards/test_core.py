@@ -10,6 +10,8 @@ from shards.frames import (
     NOBODY,
     Answer,
     Check,
+    Connect,
+    Connected,
     Feed,
     FeedTaken,
     FeedWant,
@@ -328,6 +330,19 @@ def test_without_room_messages_are_refused_and_everything_else_goes_on() -> None
     h.receive(G, Request(number, [publish(b"p", conn, b"t")]))
     h.tick()
     assert [answer.replies for answer in h.take(G, Answer)] == [[Published(False, b"")]]
+
+
+def test_nothing_that_a_client_of_3_1_1_sent_behind_a_refused_message_is_taken_before_it() -> None:
+    """It cannot be told, so it is closed and sends everything again: what is on its way from the old connection is stale."""
+    h = linked()
+    (old,) = h.ask(G, Connect(b"old", False, 60, 4, None))
+    (new,) = h.ask(G, Connect(b"new", False, 60, 5, None))
+    assert isinstance(old, Connected) and isinstance(new, Connected)
+    route(h, b"t")
+    h.space(1)
+    assert h.ask(G, publish(b"old", old.conn, b"t"), publish(b"new", new.conn, b"t")) == [Published(False, b"\3")] * 2
+    h.space(0)
+    assert h.ask(G, publish(b"old", old.conn, b"t"), publish(b"new", new.conn, b"t")) == [Published(True, b""), Published(False, b"")]
 
 
 def test_no_generation_is_made_or_dropped_on_a_full_disk() -> None:
