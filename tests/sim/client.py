@@ -157,11 +157,13 @@ class Client:
         if self.wanted and self.attempt is None:
             self.connect()
 
-    def connect(self, clean: bool = False) -> None:
-        """A new connection; an older one that is not over becomes an orphan."""
+    def connect(self, clean: bool = False, elsewhere: bool = False) -> None:
+        """A new connection; an older one that is not over becomes an orphan.  elsewhere: to another gateway, if there is one."""
         world = self.world
         self._leave()
         gateway = world.between(0, self._n_gateways - 1)
+        if elsewhere and self.attempts and gateway == self.attempts[-1].gateway:
+            gateway = (gateway + 1) % self._n_gateways
         serial = len(self.attempts) + 1
         clean = clean or self.must_be_clean
         attempt = Attempt(self, serial, gateway, clean, self._will(serial))

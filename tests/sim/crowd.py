@@ -146,17 +146,22 @@ class Crowd:
             self.world.later(self.world.between(0, MS), self._torn, client, client.attempt)
 
     def _torn(self, client: Client, attempt: Attempt) -> None:
+        """What the old gateway has to say, to one kind of its neighbours, stays on the way; soon after the client is elsewhere."""
         if client.attempt is not attempt or attempt.wire is None:
             return
         gateway = attempt.wire.accepted.process
-        role = self.world.rng.choice(("shard", "session", "mqtt"))
+        role = self.world.rng.choice(("shard", "session", "session", "mqtt"))
         for wire in self._network.of(gateway):
             if wire is attempt.wire if role == "mqtt" else wire.accepted.process.role == role:
                 wire.hold(self.world.between(10 * MS, 3 * SECOND))
-        clean = bool(client.temper.expiry_s) and self.world.happens(0.3)
-        if self.world.happens(0.5):
-            client.drop(again=False)
-        client.connect(clean)
+        self.world.later(self.world.between(0, self.world.rng.choice((MS, 20 * MS, 200 * MS))), self._elsewhere, client, attempt)
+
+    def _elsewhere(self, client: Client, attempt: Attempt) -> None:
+        if client.attempt is attempt:
+            clean = bool(client.temper.expiry_s) and self.world.happens(0.3)
+            if self.world.happens(0.5):
+                client.drop(again=False)
+            client.connect(clean, elsewhere=True)
 
     def _back(self, client: Client) -> None:
         client.wanted = True

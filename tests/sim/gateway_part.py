@@ -221,6 +221,11 @@ class ClientSocket:
         self._ended = False
         self._unread: list[bytes] = []
 
+    @property
+    def closing(self) -> bool:
+        """The gateway has ended the connection, or has heard that it is over."""
+        return self._closing
+
     def link_up(self, end: End) -> None:
         self._end = end
         self.peer = end.peer_name

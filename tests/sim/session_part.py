@@ -14,6 +14,7 @@ from sessions.events import (
     FromGateway,
     GatewayLinked,
     GatewayLost,
+    LiveEntered,
     QueryShard,
     Replied,
     ShardLinked,
@@ -27,7 +28,7 @@ from sessions.events import (
 )  # fmt: skip
 from sessions.frames import decode, encode
 from sessions.options import SessionOptions
-from shards.frames import Feed, Frame, Owned, Reply, Result, Work
+from shards.frames import Feed, Frame, Live, Owned, Reply, Result, Work
 from shards.slots import SlotTable
 from tests.sim.asker import Asker
 from tests.sim.network import End, Network
@@ -75,7 +76,7 @@ class SessionPart:
         self._pump.soon()
 
     def _tick(self) -> None:
-        self._carry_out(self.core.handle(TickEnded(self._world.now_ms)))
+        self._carry_out(self.core.handle(TickEnded(self._world.now_ms, self._world.wall_ms)))
         self._turns_taken += 1
         if self._turns_taken % self._setting.check_every == 0:
             self.core.check()
@@ -136,5 +137,7 @@ class SessionPart:
                 self._feed(FeedReceived(shard, frame))
             case Work():
                 self._feed(WorkReceived(shard, frame))
+            case Live():
+                self._feed(LiveEntered(shard, frame))
             case _:
                 raise AssertionError(f"shard {shard} told {self.process.name} {type(frame).__name__}")

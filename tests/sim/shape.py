@@ -16,8 +16,8 @@ from tests.sim.client import Temper
 from tests.sim.world import MS, SECOND
 
 TOPICS = [b"a/b", b"a/c", b"a/d", b"b/c", b"b/c/d", b"x", b"r/a", b"r/b"]
-FILTERS = [b"a/b", b"b/c", b"x", b"a/+", b"+/c", b"#", b"a/#", b"b/#", b"+/+", b"b/+/d"]
-APART = [b"a/b", b"a/c", b"x", b"b/#", b"r/+"]
+FILTERS = [b"a/b", b"b/c", b"x", b"a/+", b"+/c", b"#", b"a/#", b"b/#", b"+/+", b"b/+/d", b"w/+"]
+APART = [b"a/b", b"a/c", b"x", b"b/#", b"r/+", b"w/#"]
 """Filters that have no topic in common."""
 
 MESSAGES_PER_BURST = 4.5
@@ -153,6 +153,8 @@ def _who(rng: Random, wide: bool) -> list[ClientShape]:
         ]
     # Few filters, so that several clients have the same ones.
     pool = rng.sample(FILTERS, rng.choice((2, 4, len(FILTERS))))
+    if rng.random() < 0.5 and b"w/+" not in pool:
+        pool.append(b"w/+")  # A will that nobody wants is not stored, and not seen.
     found = [_client(rng, f"p{n}", publishes=True, subscribes=False) for n in range(rng.randint(1, 3))]
     found += [_client(rng, f"s{n}", publishes=False, subscribes=True, pool=pool) for n in range(rng.randint(1, 3))]
     found += [_client(rng, f"b{n}", publishes=True, subscribes=True, pool=pool) for n in range(rng.randint(0, 1))]
@@ -172,7 +174,7 @@ def _client(
         expiry_s=expiry_s,
         keep_alive_s=rng.choice((0, 8, 20)),
         receive_max=rng.choice((1, 2, 5, 20, 100)) if wide else 100,
-        will_qos=rng.choice((-1, -1, 1, 2)) if wide else -1,
+        will_qos=rng.choice((-1, 1, 2)) if wide else -1,
         cut=rng.choice((0.0, 0.1, 0.6)),
         slow_to_hear_us=rng.choice((5, 300, 2000)) * MS,
     )

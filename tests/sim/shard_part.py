@@ -23,7 +23,6 @@ from tests.sim.world import MS, SECOND
 
 AGE_ROW = META + b"age"
 AGE_EVERY_US = 10 * SECOND
-TICK_WITHIN_MS = 500
 SPACE_EVERY_US = SECOND
 HELD_RETRY_US = 250 * MS
 
@@ -104,7 +103,7 @@ class ShardPart:
         self._check()
         if self.core.busy:
             self._pump.soon()
-        self._pump.within(TICK_WITHIN_MS)
+        self._pump.within(self.core.wait_ms)
 
     def _check(self) -> None:
         self._turns_taken += 1
