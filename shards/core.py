@@ -66,12 +66,18 @@ from shards.frames import (
     RetainedPage,
     Route,
     Routed,
+    RoutesFound,
+    RoutesOf,
     Superseded,
+    Unknown,
+    UnknownFound,
     Work,
     WorkDone,
 )  # fmt: skip
 from shards.homes import Homes, Outcome
+from shards.housekeeping import Housekeeping
 from shards.inbox import Inbox, Pending
+from shards.options import ShardOptions
 from shards.owners import Owners
 from shards.publishing import Publishing
 from shards.reading import Reader
@@ -84,24 +90,10 @@ from shards.tail import Tail
 from shards.timers import Timers
 
 POSITION_ROW = META + b"position"
-GATEWAY_LOST_AFTER_US = 20_000_000
-LOST_CONNECTIONS_PER_RECORD = 500
-TIMERS_PER_RECORD = 200
 REFUSED_RETRY_MS = 1000
-_HOUSEKEEPING_EVERY_US = 1_000_000
+_WITH_SUBSCRIBERS = ("gateway", "session")
+"""Who has live subscribers of its own, and is told of wills."""
 _TIME_MARK_EVERY_MS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class ShardOptions:
-    """messages_per_record_max bounds a record (local_write_buffer.max_items).  generation_ms: length of a generation.
-    retention_ms: how long a sealed generation is kept.  tail_bytes_max: RAM for the newest messages."""
-
-    messages_per_record_max: int = 1000
-    generation_ms: int = 86_400_000
-    retention_ms: int = 604_800_000
-    tail_bytes_max: int = 16 << 20
-    store_qos0: bool = False
 
 
 @dataclass(slots=True)
@@ -128,38 +120,44 @@ class ShardCore:
         self._draft = Draft(engine)
         self._retained = RetainedHome(engine)
         self._inbox = Inbox(engine, self._retained.newest_waiting)
-        self._timers = Timers(engine)
+        timers = Timers(engine)
         self._routes = Routes(engine)
-        self._homes = Homes(engine, shard, self._timers)
+        self._homes = Homes(engine, shard, timers)
         self._owners = Owners(engine, self._homes)
         self._tail = Tail(last, options.tail_bytes_max)
         self._store = store
         self._feeds = Feeds(self._tail)
         self._reader = Reader(store, self._tail)
         self._publishing = Publishing(
-            shard, slots, store, self._tail, self._routes, self._homes, self._retained, self._clock, options.store_qos0
-        )
+            shard, slots, store, self._tail, self._routes, self._homes, self._retained, self._clock,
+            options.store_qos0, options.persistence,
+        )  # fmt: skip
         self._roles: dict[int, tuple[str, str]] = {}
         self._arrived: deque[tuple[int, Frame]] = deque()
+        self._heard: dict[int, None] = {}
+        """Links that brought something since the last tick: after a pause of ours nobody counts as silent whose frames wait."""
         self._in_flight: deque[_Submitted] = deque()
         self._taken: list[Pending] = []
         self._told: list[tuple[int, Frame]] = []
         self._wills: list[Live] = []
         self._refusing: dict[str, int] = {}
-        self._erasing: deque[tuple[int, int]] = deque()
+        self._housekeeping = Housekeeping(engine, store, self._homes, self._inbox, timers, self._clock, options)
         self._space = 0
         self._elapsed_us = 0
-        self._housekept_us = -_HOUSEKEEPING_EVERY_US
         self._marked_ms = 0
         self._begun = False
-        self._owner_work: list[tuple[bytes, int, bytes]] = []
 
     # ------------------------------------------------------------------ what the shell may look at
 
     @property
     def busy(self) -> bool:
-        """Frames wait for the next tick: feed TickEnded soon."""
-        return bool(self._arrived) and self._synced
+        """Frames, or work of our own, wait for the next tick: feed TickEnded soon."""
+        return (bool(self._arrived) and self._synced) or self._housekeeping.presses(len(self._in_flight))
+
+    @property
+    def wait_ms(self) -> int:
+        """When nothing happens, the next tick is wanted after this: a timer may be due then."""
+        return self._housekeeping.wait_ms
 
     @property
     def counters(self) -> dict[str, int]:
@@ -168,7 +166,18 @@ class ShardCore:
             "messages_stored": found.stored, "bytes_stored": found.stored_bytes, "messages_nobody": found.nobody,
             "messages_repeated": found.repeated, "messages_stale": found.stale, "messages_refused": found.refused,
             "routes": len(self._routes), "connections": len(self._homes.live), "tail_bytes": self._tail.held_bytes,
+            "filters_matched": self._reader.matched,
+            "sessions_expired": self._homes.sessions_expired, "sessions_ended": self._homes.sessions_ended,
+            "sessions_being_erased": len(self._homes.ending.clients), "session_rows_collected": self._homes.ending.rows_erased,
+            "timers_fired": self._housekeeping.timers_fired, "timers_late_ms_max": self._housekeeping.timers_late_ms_max,
+            "expiry_suspended": int(self._homes.suspended),
+            **{f"gc_found_{kind}": count for kind, count in self.gc_found.items()},
         }  # fmt: skip
+
+    @property
+    def gc_found(self) -> dict[str, int]:
+        """What the sweep has found, by kind (shards.sweep): anything but zeros is a fault of ours, and is mended."""
+        return self._housekeeping.found
 
     @property
     def _synced(self) -> bool:
@@ -182,6 +191,7 @@ class ShardCore:
         match event:
             case FrameReceived(link, frame):
                 self._arrived.append((link, frame))
+                self._heard[link] = None
                 return []
             case TickEnded():
                 return self._tick(event)
@@ -203,6 +213,7 @@ class ShardCore:
         self._draft.check()
         self._inbox.check()
         self._homes.check()
+        self._homes.ending.check(self._draft)
         self._tail.check()
         self._feeds.check()
         self._retained.check()
@@ -224,9 +235,11 @@ class ShardCore:
             self._feeds.drop(known.link)
             effects.append(CloseLink(known.link, f"{sender} has connected again"))
         known.link, known.reached = link, 0
+        if role == "gateway":
+            self._housekeeping.gateway_linked(sender)
         if sender == self._owners.holder:
-            # What was pushed while the link was away is lost; told twice it does no harm.
-            self._owner_work.extend(self._owners.work_left(self._draft))
+            # What was pushed while the link was away is lost.
+            self._owners.look_again()
         return effects
 
     def _link_down(self, link: int) -> None:
@@ -245,17 +258,16 @@ class ShardCore:
         if not self._begun:
             self._begun = True
             self._inbox.begin(elapsed_us)
+        for link in self._heard:
+            if link in self._roles:
+                self._inbox.sender(self._roles[link][1], elapsed_us)
+        self._heard.clear()
         self._clock.at(elapsed_us)
         stored = self._publishing.counters.stored
         effects: list[Effect] = []
         out = Outcome()
         draft = self._draft
-        if not now.age_suspended:
-            for timer in self._timers.take_due(draft, age_ms, TIMERS_PER_RECORD):
-                self._homes.fire(draft, timer, age_ms, out)
-        if elapsed_us - self._housekept_us >= _HOUSEKEEPING_EVERY_US:
-            self._housekept_us = elapsed_us
-            self._housekeep(now, out)
+        self._housekeeping.turn(draft, now, self._space < 2, len(self._in_flight), out)
         self._settle(out, wall_ms)
         self._publishing.taken = 0
         while self._arrived and self._synced and self._publishing.taken < self._options.messages_per_record_max:
@@ -294,7 +306,7 @@ class ShardCore:
             elif name not in self._refusing:
                 effects.append(CloseLink(link, f"{name}: frame {frame.number} after {sender.last}, a gap"))
         elif isinstance(frame, Query):
-            if isinstance(frame.ask, Load | RetainedPage):
+            if isinstance(frame.ask, Load | RetainedPage | RoutesOf | Unknown):
                 # Home rows are read as if everything submitted were on disk; what was read is told when it is.
                 self._told.append((link, self._answer(frame)))
             else:
@@ -336,7 +348,7 @@ class ShardCore:
             case Release():
                 return self._publishing.release(draft, entry), 0
             case Connect():
-                connected = self._homes.connect(draft, entry, name, age_ms, out)
+                connected = self._homes.connect(draft, entry, name, age_ms, out, self._owners.token)
                 return connected, self._settle(out, wall_ms)
             case Disconnect(client, conn, how, expiry_s):
                 done = self._homes.disconnect(draft, client, conn, how, expiry_s, age_ms, out)
@@ -347,9 +359,9 @@ class ShardCore:
                 return self._owners.own(draft, name), 0
             case Commit():
                 return self._owners.commit(draft, entry), 0
-            case Route(add, remove):
-                for sub_id, topic_filter in add:
-                    self._routes.add(draft, sub_id, topic_filter)
+            case Route(add, remove, clients):
+                for index, (sub_id, topic_filter) in enumerate(add):
+                    self._routes.add(draft, sub_id, topic_filter, clients[index] if clients else b"")
                 for sub_id, _ in remove:
                     self._routes.remove(draft, sub_id)
                 # The retained copies of everything before this point must be home before the subscriber is told.
@@ -366,13 +378,13 @@ class ShardCore:
         outbox = 0
         for client, will in out.wills:
             outbox = max(outbox, self._publishing.publish_will(self._draft, client, will, wall_ms))
-            self._wills.append(Live(client, will.qos << 1 | int(will.retain), will.topic, will.body))
+            self._wills.append(Live(client, self._publishing.will_flags(will), will.topic, will.body))
         for gateway, client, conn in out.superseded:
             link = self._link_of(gateway)
             if link is not None:
                 self._told.append((link, Superseded([(client, conn)])))
         if out.work:
-            self._owner_work.extend(out.work)
+            self._owners.ended(out.work)
         return outbox
 
     def _submit(self, effects: list[Effect]) -> None:
@@ -381,11 +393,11 @@ class ShardCore:
         growth = self._store.take_growth()
         if growth:
             draft.ops[:0] = growth
-        if self._owner_work:
+        if self._owners.has_work:
             link = self._link_of(self._owners.holder)
-            if link is not None:
-                self._told.append((link, Work(self._owner_work)))
-            self._owner_work = []
+            work = self._owners.to_tell(draft) if link is not None else []
+            if link is not None and work:
+                self._told.append((link, Work(work)))
         if not draft.ops:
             if self._told and not self._in_flight:
                 effects.extend(Send(link, frame) for link, frame in self._told if link in self._roles)
@@ -412,12 +424,11 @@ class ShardCore:
             record = self._in_flight.popleft()
             effects.extend(Send(link, frame) for link, frame in record.told if link in self._roles)
             for live in record.wills:
-                effects.extend(Send(link, live) for link, (role, _) in self._roles.items() if role == "gateway")
+                effects.extend(Send(link, live) for link, (role, _) in self._roles.items() if role in _WITH_SUBSCRIBERS)
         effects.extend(Send(link, answer) for link, answer in self._inbox.release(position, self._retained.done))
         effects.extend(Send(link, feed) for link, feed in self._feeds.advance(position))
         effects.extend(self._forward(position))
-        while self._erasing and self._erasing[0][0] <= position:
-            self._store.erase(self._erasing.popleft()[1])
+        self._housekeeping.committed(position)
         self._tail.trim(position)
         return effects
 
@@ -452,37 +463,17 @@ class ShardCore:
             case Load():
                 return Result(query.id, self._owners.load(self._draft, ask, watermark))
             case Poll():
-                return Result(query.id, self._reader.poll(ask, watermark))
+                return Result(query.id, self._reader.poll(ask, watermark, self._elapsed_us // 1000))
             case ReadRange():
                 return Result(query.id, self._reader.range(ask, watermark))
+            case RoutesOf(home, after_id, count_max):
+                return Result(query.id, RoutesFound(self._routes.page(self._draft, home, after_id, count_max)))
+            case Unknown(routes):
+                return Result(query.id, UnknownFound(self._owners.unknown(self._draft, routes)))
             case RetainedPage(topic_filter, after, count_max):
                 return Result(query.id, self._retained.page(self._draft, topic_filter, after, count_max))
             case _ as never:
                 assert_never(never)
-
-    # ------------------------------------------------------------------ housekeeping, once a second
-
-    def _housekeep(self, now: TickEnded, out: Outcome) -> None:
-        age_ms = now.age_ms
-        self._lose_silent_gateways(age_ms, out)
-        self._inbox.forget_silent(self._draft, self._elapsed_us)
-        if self._space >= 2:
-            return  # Making and dropping families writes to the disk at once, and it is full.
-        current = self._store.generations()[-1]
-        if age_ms - current.created_age_ms >= self._options.generation_ms and self._clock.last > current.since:
-            self._draft.ops.extend(self._store.roll(self._clock.take(), age_ms, now.wall_ms))
-        if now.age_suspended:
-            return
-        for info in self._store.generations()[:-1]:
-            if info.sealed_age_ms is not None and age_ms - info.sealed_age_ms >= self._options.retention_ms:
-                self._draft.ops.extend(self._store.drop(info.id))
-                self._erasing.append((self._clock.take(), info.id))
-
-    def _lose_silent_gateways(self, age_ms: int, out: Outcome) -> None:
-        for gateway in list(self._homes.by_gateway):
-            heard = self._inbox.sender_heard(gateway, self._elapsed_us)
-            if self._elapsed_us - heard > GATEWAY_LOST_AFTER_US:
-                self._homes.lose_gateway(self._draft, gateway, age_ms, LOST_CONNECTIONS_PER_RECORD, out)
 
     def _link_of(self, name: str) -> int | None:
         for link, (_, sender) in self._roles.items():

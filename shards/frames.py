@@ -9,9 +9,10 @@ Who sends what:
 
     gateway  -> shard    Request(Publish, Release, Connect, Disconnect, Check)      Beat, Query(RetainedPage)
     session  -> shard    Request(Own, Commit, Route, WorkDone)                      Beat, FeedWant, FeedTaken,
-                                                                                    Query(Load, Poll, ReadRange, RetainedPage)
+                                                                                    Query(Load, Poll, ReadRange, RetainedPage,
+                                                                                          RoutesOf, Unknown)
     shard    -> shard    Request(Retain)
-    shard    -> all      Answer, Refused, Result;  to gateways Superseded, Live;  to session actors Feed, Work
+    shard    -> all      Answer, Refused, Result;  to gateways Superseded;  to session actors Feed, Work;  to both Live
 
 The link layer below (actors.links) authenticates both ends and tells the shard the sender's role, name and incarnation.
 """
@@ -34,7 +35,8 @@ FRAMES_UNANSWERED_MAX = 64
 class Publish(NamedTuple):
     """Messages of one connection in the order they were received.  Columns of equal length.
 
-    flags: low nibble of each PUBLISH's first byte (DUP 8, QoS 2|4, RETAIN 1).  packet_ids: 0 at QoS 0.
+    flags: low nibble of each PUBLISH's first byte (DUP 8, QoS 2|4, RETAIN 1), and shards.persistence.NOT_STORED for a message
+    that no durable session gets from the store.  packet_ids: 0 at QoS 0.
     bodies: property length, properties, payload (MQTT 5 form, without topic alias).
     QoS 0 messages are here only to be retained (or stored under store_qos0).
     keep_ids: the publisher's session outlives the connection, so its QoS 2 ids are rows of its home.
@@ -90,6 +92,7 @@ class Connect(NamedTuple):
     """A client connects: takes the next connection number, fences the older connection, makes or resumes the session.
 
     expiry_s 0 = ephemeral, EXPIRY_NEVER = never.  will: a Will as a plain sequence, or None.
+    memory: a session that is made now lives in the memory of its session actor; one that is there stays what it is.
     """
 
     client: bytes
@@ -97,14 +100,19 @@ class Connect(NamedTuple):
     expiry_s: int
     protocol: int
     will: Sequence[Any] | None
+    memory: bool = False
 
 
 class Connected(NamedTuple):
-    """session_id 0: no durable session (ephemeral).  present: the session existed before."""
+    """conn 0: the home is still erasing a former session of the client; nothing is connected, ask again.
+
+    session_id 0: ephemeral.  present: the session existed before.  memory: 0 for a durable session, else the owner token
+    of the session actor that has it in memory, as in rows.SessionRow."""
 
     conn: int
     present: bool
     session_id: int
+    memory: int = 0
 
 
 NORMAL, WITH_WILL, LOST = 0, 1, 2
@@ -170,10 +178,14 @@ class CommitDone(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Durable routes of this shard: (sub id, filter).  Repeats change nothing; a removal names the id it removes."""
+    """Durable routes of this shard: (sub id, filter).  Repeats change nothing; a removal names the id it removes.
+
+    clients: whose subscription each added one is, by which a sweep finds routes of which nobody knows.
+    """
 
     add: list[tuple[int, bytes]]
     remove: list[tuple[int, bytes]]
+    clients: Sequence[bytes] = ()
 
 
 class Routed(NamedTuple):
@@ -249,7 +261,7 @@ class Superseded(NamedTuple):
 
 
 class Live(NamedTuple):
-    """A message that entered in the shard (a will): each gateway hands it to its own live subscribers only."""
+    """A message that entered in the shard (a will): each gateway and session actor hands it to its own live subscribers only."""
 
     publisher: bytes
     flags: int
@@ -338,12 +350,13 @@ class Loaded(NamedTuple):
 
 
 class Poll(NamedTuple):
-    """The next messages of one filter from a place on, committed ones only."""
+    """The next messages of one filter from a place on, committed ones only.  renew_ms: streams matched longer ago are matched anew."""
 
     filter: bytes
     place: Place
     count_max: int
     bytes_max: int
+    renew_ms: int = 30_000
 
 
 class Polled(NamedTuple):
@@ -387,8 +400,32 @@ class RetainedMessages(NamedTuple):
     next_after: bytes
 
 
-Ask: TypeAlias = Load | Poll | ReadRange | RetainedPage
-Told: TypeAlias = Loaded | Polled | RangeRead | RetainedMessages
+class RoutesOf(NamedTuple):
+    """Routes of this shard that belong to subscriptions at home in shard `home`, in the order of their ids, after one."""
+
+    home: int
+    after: int
+    count_max: int
+
+
+class RoutesFound(NamedTuple):
+    """(sub id, client) of each; fewer than asked for: these are the last."""
+
+    routes: list[tuple[int, bytes]]
+
+
+class Unknown(NamedTuple):
+    """Which of these (sub id, client), all at home here, have neither a subscription nor work left?  They never will again."""
+
+    routes: list[tuple[int, bytes]]
+
+
+class UnknownFound(NamedTuple):
+    routes: list[tuple[int, bytes]]
+
+
+Ask: TypeAlias = Load | Poll | ReadRange | RetainedPage | RoutesOf | Unknown
+Told: TypeAlias = Loaded | Polled | RangeRead | RetainedMessages | RoutesFound | UnknownFound
 
 
 class Query(NamedTuple):
@@ -405,8 +442,8 @@ class Result(NamedTuple):
 
 Frame: TypeAlias = Request | Answer | Refused | Query | Result | Beat | Superseded | Live | FeedWant | Feed | FeedTaken | Work
 
-_ASKS: tuple[type[Any], ...] = (Load, Poll, ReadRange, RetainedPage)
-_TELLS: tuple[type[Any], ...] = (Loaded, Polled, RangeRead, RetainedMessages)
+_ASKS: tuple[type[Any], ...] = (Load, Poll, ReadRange, RetainedPage, RoutesOf, Unknown)
+_TELLS: tuple[type[Any], ...] = (Loaded, Polled, RangeRead, RetainedMessages, RoutesFound, UnknownFound)
 _ASK_CODE = {kind: code for code, kind in enumerate(_ASKS)}
 _TELL_CODE = {kind: code for code, kind in enumerate(_TELLS)}
 _PLAIN: dict[int, type[Any]] = {

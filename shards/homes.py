@@ -2,20 +2,26 @@
 
 Everything a connection causes is checked here before it has an effect: its number must be the newest of its client
 (PROTOCOLS 5).  Rows are written through the draft; RAM holds only clients that are connected.  What a session actor keeps
-in its rows is opaque here, except the subscriptions: when a session ends, their routes become work rows.
+in its rows is opaque here; when a session ends, shards.ending erases it.
+
+    connected -> (connection ended) away -> resumed: connected | due, clean start, or expiry 0: ended
+    the row of a connection without a session goes 10 min after the connection
 
 Holds after every call (see check):
 1. a client in `live` has a connection row with the same number and no end;
 2. every live connection is listed under exactly the gateway incarnation that holds it;
-3. a session row has a due age only while its client is not connected.
+3. a session row has a due age only while its client is not connected, and then it has a timer;
+4. the timers of a client that is not connected are those its rows imply: expiry, will, end of the connection row.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from shards.draft import Draft
+from shards.ending import Ending, Work
 from shards.engine import HOME_FAMILY, Engine
 from shards.frames import LOST, NORMAL, Connect, Connected, Will
 from shards.ids import EXPIRY_NEVER, conn_no
@@ -23,17 +29,12 @@ from shards.rows import (
     CONNECTION,
     INCOMING,
     META,
-    PLACE,
-    PROGRESS,
-    RANGE,
     SESSION,
-    SUBSCRIPTION,
-    WORK,
     ConnectionRow,
     SessionRow,
     client_key,
     pack_row,
-    read_u64,
+    pack_session,
     split_client_key,
     successor,
     unpack_row,
@@ -41,9 +42,13 @@ from shards.rows import (
 from shards.timers import CONNECTION_END, EXPIRY, WILL, Timer, Timers
 
 EPHEMERAL_ROW_KEPT_MS = 600_000
+NO_OWNER = -1
+"""In place of a token while no session actor has one: the session is lost, like those of former owners."""
+ROWS_AT_ONCE = 500
+"""A session ends whole, in the record that ends it, when it has no more rows than this."""
+BUSY = Connected(0, False, 0)
 _WITH_REASONS = 5
 _CONN_COUNTER = META + b"conn"
-_ROWS_OF_SESSION = (SUBSCRIPTION, PLACE, RANGE, PROGRESS, INCOMING)
 
 
 @dataclass(slots=True)
@@ -72,7 +77,7 @@ class Outcome:
 
     wills: list[FiredWill] = field(default_factory=list)
     superseded: list[tuple[str, bytes, int]] = field(default_factory=list)
-    work: list[tuple[bytes, int, bytes]] = field(default_factory=list)
+    work: list[Work] = field(default_factory=list)
 
 
 class Homes:
@@ -81,6 +86,13 @@ class Homes:
         self._timers = timers
         self.live: dict[bytes, Client] = {}
         self.by_gateway: dict[str, dict[bytes, None]] = {}
+        self.lost: dict[str, int] = {}
+        """Gateway incarnations that are gone, with the age at which they were last heard; until none of their clients is left."""
+        self.suspended = False
+        """Nothing expires (TickEnded.age_suspended)."""
+        self.ending = Ending(engine)
+        self.sessions_expired = 0
+        self.sessions_ended = 0
         counter = engine.get(HOME_FAMILY, _CONN_COUNTER)
         self._counter = unpack_row(counter)[0] if counter else 0
         self._load(engine)
@@ -106,8 +118,8 @@ class Homes:
         live = self.live.get(client)
         if live is not None:
             return live.conn
-        value = draft.get(client_key(CONNECTION, client))
-        return ConnectionRow(*unpack_row(value)).conn if value else 0
+        row = self.connection(draft, client)
+        return row.conn if row else 0
 
     def may_commit(self, client: bytes, conn: int) -> bool:
         """Whether the owner's commit for this connection does not come after one for a newer connection."""
@@ -118,6 +130,10 @@ class Homes:
             return False
         live.committed_conn = conn
         return True
+
+    def connection(self, draft: Draft, client: bytes) -> ConnectionRow | None:
+        value = draft.get(client_key(CONNECTION, client))
+        return ConnectionRow(*unpack_row(value)) if value else None
 
     def session(self, draft: Draft, client: bytes) -> SessionRow | None:
         value = draft.get(client_key(SESSION, client))
@@ -132,42 +148,57 @@ class Homes:
 
     # ------------------------------------------------------------------ changes
 
-    def connect(self, draft: Draft, entry: Connect, gateway: str, age_ms: int, out: Outcome) -> Connected:
-        """Take the next number, fence the older connection, make or resume or end the session [MQTT-3.1.4-3]."""
+    def connect(self, draft: Draft, entry: Connect, gateway: str, age_ms: int, out: Outcome, token: int = 0) -> Connected:
+        """Take the next number, fence the older connection, make or resume or end the session [MQTT-3.1.4-3].
+
+        BUSY: rows of an ended session are still being erased; the client has no connection until the gateway asks again.
+        """
         client = entry.client
+        older = self.live.get(client)
+        if older is not None and older.gateway in self.lost:
+            # It ended when its gateway was last heard, only nobody has come to write that down.
+            self._lose(draft, client, older, age_ms, out)
+            older = None
         session = self.session(draft, client)
-        if session is not None and session.due_ms and session.due_ms <= age_ms:
-            self._end_session(draft, client, session, out)
+        if session is not None and self._is_due(session, age_ms):
+            self.sessions_expired += 1
+            self._end_session(draft, client, session, age_ms, ROWS_AT_ONCE, out)
             session = None
-        # A session with an expiry of 0 was resumed to end with its connection, and that is over now [MQTT-3.1.4-3].
-        fresh = entry.clean_start or (session is not None and not session.expiry_s)
+        # What an owner had in its memory is gone with it.  A session with an expiry of 0 was resumed to end with its connection, and
+        # that is over now [MQTT-3.1.4-3].
+        fresh = entry.clean_start or (session is not None and (session.memory not in (0, token) or not session.expiry_s))
         resumes = session is not None and not fresh
         if session is not None and fresh:
             # Before the older connection is fenced: while it lives its will is the fence's to publish, and only once.
-            self._end_session(draft, client, session, out)
+            self._end_session(draft, client, session, age_ms, ROWS_AT_ONCE, out)
             session = None
+        if older is None and client in self.ending.clients:
+            self.ending.go_on(draft, client, ROWS_AT_ONCE, out.work)
         self._fence_older(draft, client, resumes, out)
+        if client in self.ending.clients:
+            if older is not None:
+                self._write_ended(draft, client, self._next_number(draft), age_ms, None, None)
+            return BUSY
         number = self._next_number(draft)
+        self._cancel_timers(draft, client, session)
         if session is not None:
-            if session.due_ms:
-                self._timers.cancel(draft, session.due_ms, EXPIRY, client)
             session = session._replace(expiry_s=entry.expiry_s, protocol=entry.protocol, due_ms=0)
         elif entry.expiry_s:
-            session = SessionRow(number, entry.expiry_s, entry.protocol, age_ms, 0)
+            session = SessionRow(number, entry.expiry_s, entry.protocol, age_ms, 0, (token or -1) if entry.memory else 0)
         if session is not None:
-            draft.put(client_key(SESSION, client), pack_row(session))
+            draft.put(client_key(SESSION, client), pack_session(session))
         will = Will(*entry.will) if entry.will else None
         session_id = session.session_id if session else 0
         self._write(draft, client, ConnectionRow(number, gateway, 0, session_id == 0, list(will) if will else None))
         self._hold(client, Client(number, gateway, session_id, will, protocol=entry.protocol))
-        return Connected(number, resumes, session_id)
+        return Connected(number, resumes, session_id, session.memory if session else 0)
 
     def disconnect(self, draft: Draft, client: bytes, conn: int, how: int, expiry_s: int | None, age_ms: int, out: Outcome) -> bool:
         """The connection is over; False when it is not the newest (then nothing happens)."""
         state = self.live.get(client)
         if state is None or state.conn != conn:
             return False
-        self._end_connection(draft, client, state, conn, how, expiry_s, age_ms, out)
+        self._end_connection(draft, client, state, conn, how, expiry_s, age_ms, age_ms, out)
         return True
 
     def refused(self, draft: Draft, client: bytes, conn: int, age_ms: int, out: Outcome) -> None:
@@ -178,61 +209,95 @@ class Homes:
         if state is not None and state.protocol < _WITH_REASONS:
             self.disconnect(draft, client, conn, LOST, None, age_ms, out)
 
-    def lose_gateway(self, draft: Draft, gateway: str, age_ms: int, limit: int, out: Outcome) -> int:
-        """A gateway incarnation is lost: end its connections under a new number each, so that a late wake-up is refused.
+    def lose_gateways(self, draft: Draft, age_ms: int, limit: int, out: Outcome) -> None:
+        """Gateway incarnations are lost: end their connections under a new number each, so that a late wake-up is refused,
+        as of the age at which they were last heard.  At most `limit` per record."""
+        for gateway in list(self.lost):
+            held = self.by_gateway.get(gateway, {})
+            clients = list(islice(held, limit))
+            for client in clients:
+                self._lose(draft, client, self.live[client], age_ms, out)
+            limit -= len(clients)
+            if gateway not in self.by_gateway:
+                del self.lost[gateway]
 
-        At most `limit` per record; returns how many are left.
-        """
-        held = self.by_gateway.get(gateway, {})
-        for client in list(held)[:limit]:
-            self._end_connection(draft, client, self.live[client], self._next_number(draft), LOST, None, age_ms, out)
-        return len(held)
-
-    def fire(self, draft: Draft, timer: Timer, age_ms: int, out: Outcome) -> None:
+    def fire(self, draft: Draft, timer: Timer, age_ms: int, rows_max: int, out: Outcome) -> None:
         """A timer is due.  Stale ones (their client came back) do nothing."""
         client = timer.client
+        session = self.session(draft, client)
         if timer.kind == EXPIRY:
-            session = self.session(draft, client)
             if session is not None and session.due_ms == timer.due_ms:
-                self._end_session(draft, client, session, out)
+                self.sessions_expired += 1
+                self._end_session(draft, client, session, age_ms, rows_max, out)
         elif client not in self.live:
-            value = draft.get(client_key(CONNECTION, client))
-            row = ConnectionRow(*unpack_row(value)) if value else None
+            row = self.connection(draft, client)
             if row is None:
                 return
             if timer.kind == WILL and row.will:
                 out.wills.append(FiredWill(client, Will(*row.will)))
                 self._write(draft, client, row._replace(will=None))
-            elif timer.kind == CONNECTION_END and row.ended_ms + EPHEMERAL_ROW_KEPT_MS <= age_ms and self.session(draft, client) is None:
+            elif timer.kind == CONNECTION_END and row.ended_ms + EPHEMERAL_ROW_KEPT_MS <= age_ms and session is None:
                 draft.delete(client_key(CONNECTION, client))
+
+    def timers_of(self, row: ConnectionRow | None, session: SessionRow | None) -> list[tuple[int, bytes]]:
+        """(due age, kind) of the timers that the rows of a client imply that is not connected."""
+        found: list[tuple[int, bytes]] = []
+        if session is not None and session.due_ms:
+            found.append((session.due_ms, EXPIRY))
+        if row is not None and session is None:
+            found.append((row.ended_ms + EPHEMERAL_ROW_KEPT_MS, CONNECTION_END))
+        elif row is not None and row.will and session is not None:
+            found.append((row.ended_ms + min(Will(*row.will).delay_s, session.expiry_s) * 1000, WILL))
+        return found
 
     # ------------------------------------------------------------------ parts
 
+    def _is_due(self, session: SessionRow, age_ms: int) -> bool:
+        return bool(session.due_ms) and session.due_ms <= age_ms and not self.suspended
+
+    def _lose(self, draft: Draft, client: bytes, state: Client, age_ms: int, out: Outcome) -> None:
+        heard_ms = min(self.lost[state.gateway], age_ms)
+        self._end_connection(draft, client, state, self._next_number(draft), LOST, None, heard_ms, age_ms, out)
+
     def _end_connection(
-        self, draft: Draft, client: bytes, state: Client, number: int, how: int, expiry_s: int | None, age_ms: int, out: Outcome
-    ) -> None:
+        self, draft: Draft, client: bytes, state: Client, number: int, how: int, expiry_s: int | None, ended_ms: int, age_ms: int,
+        out: Outcome,
+    ) -> None:  # fmt: skip
+        """ended_ms: when it ended, which may be before now."""
+        ended_ms = max(ended_ms, 1)
         session = self.session(draft, client)
-        expiry = 0
         if session is not None:
             expiry = session.expiry_s if expiry_s is None else expiry_s
             if expiry == 0:
-                self._end_session(draft, client, session, out)
+                # The client is in `live` still, so its will is published below, and only once.
+                self._end_session(draft, client, session, age_ms, ROWS_AT_ONCE, out)
                 session = None
             else:
-                due_ms = 0 if expiry == EXPIRY_NEVER else age_ms + expiry * 1000
-                draft.put(client_key(SESSION, client), pack_row(session._replace(expiry_s=expiry, due_ms=due_ms)))
-                if due_ms:
-                    self._timers.set(draft, due_ms, EXPIRY, client)
+                due_ms = 0 if expiry == EXPIRY_NEVER else ended_ms + expiry * 1000
+                session = session._replace(expiry_s=expiry, due_ms=due_ms)
+                draft.put(client_key(SESSION, client), pack_session(session))
         will = None if how == NORMAL else state.will
         if will is not None and (not will.delay_s or session is None):
             out.wills.append(FiredWill(client, will))
             will = None
-        if will is not None:
-            self._timers.set(draft, age_ms + min(will.delay_s, expiry) * 1000, WILL, client)
-        self._write(draft, client, ConnectionRow(number, "", max(age_ms, 1), session is None, list(will) if will else None))
-        if session is None:
-            self._timers.set(draft, age_ms + EPHEMERAL_ROW_KEPT_MS, CONNECTION_END, client)
+        self._write_ended(draft, client, number, ended_ms, session, will)
         self._drop(client)
+
+    def _write_ended(
+        self, draft: Draft, client: bytes, number: int, ended_ms: int, session: SessionRow | None, will: Will | None
+    ) -> None:  # fmt: skip
+        """The connection row of a client that is not connected, and the timers it is to have."""
+        row = ConnectionRow(number, "", max(ended_ms, 1), session is None, list(will) if will else None)
+        self._write(draft, client, row)
+        for due_ms, kind in self.timers_of(row, session):
+            self._timers.set(draft, due_ms, kind, client)
+
+    def _cancel_timers(self, draft: Draft, client: bytes, session: SessionRow | None) -> None:
+        """The client comes back: whatever was to happen while it was away does not."""
+        row = self.connection(draft, client)
+        if row is not None and row.ended_ms:
+            for due_ms, kind in self.timers_of(row, session):
+                self._timers.cancel(draft, due_ms, kind, client)
 
     def _fence_older(self, draft: Draft, client: bytes, resumes: bool, out: Outcome) -> None:
         """The will of an older connection: published when it is closed by this one, or when its session ends with it;
@@ -243,33 +308,26 @@ class Homes:
             if older.will is not None and (not older.will.delay_s or not resumes):
                 out.wills.append(FiredWill(client, older.will))
             self._drop(client)
-            return
-        value = draft.get(client_key(CONNECTION, client))
-        row = ConnectionRow(*unpack_row(value)) if value else None
-        if row is not None and row.will and not resumes:
-            out.wills.append(FiredWill(client, Will(*row.will)))
-            self._write(draft, client, row._replace(will=None))
 
-    def _end_session(self, draft: Draft, client: bytes, session: SessionRow, out: Outcome) -> None:
-        """Erase a session; routes of its subscriptions become work.  A will that still waits is published now."""
-        if session.due_ms:
-            self._timers.cancel(draft, session.due_ms, EXPIRY, client)
-        for key, value in draft.scan(client_key(SUBSCRIPTION, client), 1_000_000):
-            _, suffix = split_client_key(key)
-            topic_filter, qos = unpack_row(value)[:2]
-            if qos:
-                draft.put(client_key(WORK, client, suffix), pack_row((topic_filter,)))
-                out.work.append((client, read_u64(suffix), topic_filter))
-        for family in _ROWS_OF_SESSION:
-            for key, _ in draft.scan(client_key(family, client), 1_000_000):
-                draft.delete(key)
+    def _end_session(self, draft: Draft, client: bytes, session: SessionRow, age_ms: int, rows_max: int, out: Outcome) -> None:
+        """From this record on there is no session.  A will that still waits is published now, and the row of the connection
+        goes with the session, or later, when it is not old enough."""
+        self.sessions_ended += 1
         draft.delete(client_key(SESSION, client))
-        if client not in self.live:
-            last = draft.get(client_key(CONNECTION, client))
-            row = ConnectionRow(*unpack_row(last)) if last else None
-            if row is not None and row.will:
-                out.wills.append(FiredWill(client, Will(*row.will)))
-                self._write(draft, client, row._replace(will=None))
+        self.ending.begin(draft, client, rows_max, out.work)
+        if client in self.live:
+            return
+        row = self.connection(draft, client)
+        for due_ms, kind in self.timers_of(row, session):
+            self._timers.cancel(draft, due_ms, kind, client)
+        if row is None:
+            return
+        if row.will:
+            out.wills.append(FiredWill(client, Will(*row.will)))
+        if row.ended_ms + EPHEMERAL_ROW_KEPT_MS <= age_ms:
+            draft.delete(client_key(CONNECTION, client))
+        else:
+            self._write_ended(draft, client, row.conn, row.ended_ms, None, None)
 
     def _next_number(self, draft: Draft) -> int:
         self._counter += 1

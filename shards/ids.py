@@ -30,3 +30,8 @@ def shard_of_conn(number: int) -> int:
 def sub_id(shard: int, token: int, counter: int) -> SubId:
     """Unique over all shards and owners: the owner token is never issued twice by its shard."""
     return SubId(shard << 56 | (token & 0xFFFFFFFF) << 24 | counter & 0xFFFFFF)
+
+
+def token_of_sub(number: int) -> int:
+    """The owner token under which a subscription id was made."""
+    return number >> 24 & 0xFFFFFFFF

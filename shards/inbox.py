@@ -85,6 +85,14 @@ class Inbox:
     def refuses(self, name: str) -> bool:
         return name in self._refused
 
+    def knows(self, name: str) -> bool:
+        return name in self._senders
+
+    def linked(self, name: str) -> int | None:
+        """The link of this sender, if it has one."""
+        known = self._senders.get(name)
+        return known.link if known is not None else None
+
     def sender(self, name: str, now_us: int) -> Sender:
         sender = self._senders.get(name)
         if sender is None:

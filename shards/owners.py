@@ -5,15 +5,22 @@ is gone, or caused by a connection older than one the owner has already committe
 have held it.  What the owner counted for a connection before it heard of the next one is still good: a client that
 disconnects and comes back at once must not lose the acknowledgements it sent in between.
 
-Holds: rows of a session are written only by the holder of the newest token.
+The work of ended subscriptions is told to the holder in parts, so that what it has under way is bounded, however many
+sessions end at once; the rows are the queue, and what was told is only remembered so that it is not told twice.
+
+Holds (see check):
+1. rows of a session are written only by the holder of the newest token;
+2. at most WORK_UNDER_WAY_MAX routes are told and not reported as gone, apart from those of one record that ends sessions.
 """
 
 from __future__ import annotations
 
 from shards.draft import Draft
+from shards.ending import Work
 from shards.engine import HOME_FAMILY, Engine
 from shards.frames import NO_SESSION, OLD_CONN, OLD_TOKEN, TAKEN, Commit, CommitDone, Load, Loaded, Owned, WorkDone, WorkTaken
 from shards.homes import Homes
+from shards.ids import token_of_sub
 from shards.rows import (
     COMMITTED_BY_OWNER,
     OWNER,
@@ -26,11 +33,13 @@ from shards.rows import (
     pack_row,
     read_u64,
     split_client_key,
+    successor,
     u64,
     unpack_row,
 )  # fmt: skip
 
-WORK_TOLD_MAX = 100_000
+WORK_UNDER_WAY_MAX = 4_000
+WORK_PAGE = 1_000
 _LOADED = (SUBSCRIPTION, PLACE, RANGE, PROGRESS)
 
 
@@ -41,28 +50,75 @@ class Owners:
         fields = unpack_row(row) if row else (0, "")
         self.token: int = fields[0]
         self.holder: str = fields[1]
+        self._under_way: dict[tuple[bytes, int], None] = {}
+        self._fresh: list[Work] = []
+        self._behind = True
+        """Work rows may be there that were not told.  `_again`: some were made behind the place up to which we have looked."""
+        self._again = False
+        self._after = WORK
 
     def own(self, draft: Draft, name: str) -> Owned:
         self.token += 1
         self.holder = name
         draft.put(OWNER, pack_row((self.token, name)))
-        work: list[tuple[bytes, int, bytes]] = []
-        for key, value in draft.scan(WORK, WORK_TOLD_MAX):
-            client, suffix = split_client_key(key)
-            work.append((client, read_u64(suffix), unpack_row(value)[0]))
-        return Owned(self.token, work)
+        self.look_again()
+        return Owned(self.token, self._page(draft))
 
-    def work_left(self, draft: Draft) -> list[tuple[bytes, int, bytes]]:
-        """Routes of ended subscriptions that are not known to be gone: told again to an owner whose link was away.
+    # ------------------------------------------------------------------ work
 
-        A subscription that is just being added has its own row beside the work row, and is the owner's business.
-        """
-        work: list[tuple[bytes, int, bytes]] = []
-        for key, value in draft.scan(WORK, WORK_TOLD_MAX):
+    def look_again(self) -> None:
+        """Everything may have to be told, also what was told before: told twice it does no harm."""
+        self._under_way.clear()
+        self._fresh = []
+        self._behind, self._again, self._after = True, False, WORK
+
+    def ended(self, work: list[Work]) -> None:
+        """These work rows were put just now."""
+        if self._behind or len(self._under_way) >= WORK_UNDER_WAY_MAX:
+            self._again = self._behind
+            self._behind = True
+            return
+        self._fresh.extend(work)
+        self._under_way.update(((client, sub_id), None) for client, sub_id, _ in work)
+
+    @property
+    def has_work(self) -> bool:
+        """Something is to be told to the holder."""
+        return bool(self._fresh) or (self._behind and len(self._under_way) < WORK_UNDER_WAY_MAX)
+
+    def to_tell(self, draft: Draft) -> list[Work]:
+        fresh, self._fresh = self._fresh, []
+        if self._behind and len(self._under_way) < WORK_UNDER_WAY_MAX:
+            fresh += self._page(draft)
+        return fresh
+
+    def _page(self, draft: Draft) -> list[Work]:
+        """The next work rows.  A subscription that this owner is just adding has its own row beside the work row, and is the
+        owner's business."""
+        rows = draft.scan_range(self._after, successor(WORK), WORK_PAGE)
+        if len(rows) < WORK_PAGE:
+            self._behind, self._again, self._after = self._again, False, WORK
+        else:
+            self._after = rows[-1][0] + b"\x00"
+        found: list[Work] = []
+        for key, value in rows:
             client, suffix = split_client_key(key)
-            if draft.get(client_key(SUBSCRIPTION, client, suffix)) is None:
-                work.append((client, read_u64(suffix), unpack_row(value)[0]))
-        return work
+            sub_id = read_u64(suffix)
+            if (client, sub_id) in self._under_way:
+                continue
+            if token_of_sub(sub_id) == self.token & 0xFFFFFFFF and draft.get(client_key(SUBSCRIPTION, client, suffix)) is not None:
+                continue
+            found.append((client, sub_id, unpack_row(value)[0]))
+            self._under_way[client, sub_id] = None
+        return found
+
+    def unknown(self, draft: Draft, routes: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+        """Those of which no row knows.  Ids are never used again, and a row is there before its route, so they stay unknown."""
+        return [
+            (sub_id, client)
+            for sub_id, client in routes
+            if draft.get(client_key(SUBSCRIPTION, client, u64(sub_id))) is None and draft.get(client_key(WORK, client, u64(sub_id))) is None
+        ]
 
     def commit(self, draft: Draft, entry: Commit) -> CommitDone:
         if entry.token != self.token:
@@ -85,6 +141,7 @@ class Owners:
             return WorkTaken(OLD_TOKEN)
         for client, sub_id in entry.done:
             draft.delete(client_key(WORK, client, u64(sub_id)))
+            self._under_way.pop((client, sub_id), None)
         return WorkTaken(TAKEN)
 
     def load(self, draft: Draft, ask: Load, watermark: int) -> Loaded:

@@ -17,6 +17,7 @@ from shards.draft import Draft
 from shards.frames import NOBODY, REFUSED_QUOTA, REPEATED, STORED, Publish, Published, Release, Released, Will
 from shards.homes import Client, Homes
 from shards.messages import HAS_EXPIRY, HAS_PROPERTIES, RETAIN, encode_message
+from shards.persistence import NOT_STORED, Persistence, stored_flags
 from shards.retained import RetainedHome
 from shards.routes import Routes
 from shards.rows import INCOMING, client_key
@@ -53,7 +54,7 @@ class Counters:
 class Publishing:
     def __init__(
         self, shard: int, slots: SlotTable, store: Store, tail: Tail, routes: Routes, homes: Homes, retained: RetainedHome,
-        clock: PositionClock, store_qos0: bool,
+        clock: PositionClock, store_qos0: bool = False, persistence: Persistence | None = None,
     ) -> None:  # fmt: skip
         self._shard = shard
         self._slots = slots
@@ -63,7 +64,8 @@ class Publishing:
         self._homes = homes
         self._retained = retained
         self._clock = clock
-        self._store_qos0 = store_qos0
+        self._stored = stored_flags(store_qos0)
+        self._persistence = persistence
         self._topics: dict[bytes, Topic] = {}
         self.counters = Counters()
         self.room = True
@@ -86,7 +88,7 @@ class Publishing:
         topics = self._topics
         published_at_ms = entry.published_at_ms
         clock = self._clock
-        append, tail_append, ops = self._store.append, self._tail.append, draft.ops
+        append, tail_append, ops, stored = self._store.append, self._tail.append, draft.ops, self._stored
         counters = self.counters
         for index, (flags, packet_id, name, body) in enumerate(zip(entry.flags, entry.packet_ids, entry.topics, entry.bodies, strict=True)):
             topic = topics.get(name)
@@ -98,7 +100,7 @@ class Publishing:
                 counters.repeated += 1
                 plain = False
                 continue
-            stores = topic.wanted and (qos or self._store_qos0)
+            stores = topic.wanted and stored[flags]
             if not stores and not flags & 1:
                 codes[index] = NOBODY
                 counters.nobody += 1
@@ -140,7 +142,7 @@ class Publishing:
             topic = self._remember(will.topic)
         position = self._clock.take()
         value = encode_message(_flags(will.qos, will.retain, will.body), wall_ms, client, will.topic, will.body)
-        if topic.wanted and (will.qos or self._store_qos0):
+        if topic.wanted and self._stored[self.will_flags(will)]:
             key = topic.key = self._store.key_of(will.topic)
             topic.generation = self._store.current_generation
             self._store.append(draft.ops, key, position, value)
@@ -149,6 +151,13 @@ class Publishing:
         if will.retain:
             return self._retain(draft, topic, will.topic, position, value, will.body)
         return 0
+
+    def will_flags(self, will: Will) -> int:
+        """The flags of a will as a message on its way."""
+        flags = will.qos << 1 | int(will.retain)
+        if self._persistence is not None and self._persistence.excludes(will.qos, will.topic):
+            flags |= NOT_STORED
+        return flags
 
     def release(self, draft: Draft, entry: Release) -> Released:
         """PUBREL: the ids are free again, in this record; unknown ones are answered as not found [MQTT-4.3.3]."""

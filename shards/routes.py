@@ -40,11 +40,11 @@ class Routes:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, draft: Draft, sub_id: int, topic_filter: bytes) -> None:
+    def add(self, draft: Draft, sub_id: int, topic_filter: bytes, client: bytes = b"") -> None:
         key = ROUTE + u64(sub_id)
         if draft.get(key) is not None:
             return
-        draft.put(key, pack_row((topic_filter,)))
+        draft.put(key, pack_row((topic_filter, client)))
         self._remember(sub_id, topic_filter)
 
     def remove(self, draft: Draft, sub_id: int) -> None:
@@ -65,6 +65,15 @@ class Routes:
             self._literal[hashed] = left
         else:
             del self._literal[hashed]
+
+    def page(self, draft: Draft, home: int, after: int, count_max: int) -> list[tuple[int, bytes]]:
+        """(sub id, client) of routes whose subscriptions are at home in that shard, after a sub id."""
+        first = max(after + 1, home << 56)
+        found: list[tuple[int, bytes]] = []
+        for key, value in draft.scan_range(ROUTE + u64(first), successor(ROUTE + bytes((home,))), count_max):
+            _, client = unpack_row(value)
+            found.append((int.from_bytes(key[1:], "big"), client))
+        return found
 
     def wanted(self, topic: bytes) -> bool:
         """Not cached: the shard keeps the answer with the topic and its generation."""

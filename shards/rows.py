@@ -2,11 +2,12 @@
 
 Every key begins with one family byte.  Rows of a client are `family | u16 length | client id | suffix`, so that all rows
 of one family of one client are adjacent.  Values are msgpack arrays whose first element is the version of that row kind.
-docs/formats.md has the page.  Who writes:  the shard's own core (c s i n o m x R t a f z T) or, through Commit, the session
-actor that owns the sessions (u p r q w).
+docs/formats.md has the page.  Who writes:  the shard's own core (c s e i n o m x R t a f z T) or, through Commit, the session
+actor that owns the sessions (u p r q w; an ended session's are erased by the shard).
 
     c  connection      client                 newest connection number, gateway, whether it lives
     s  session         client                 expiry, will, creation
+    e  ended           client                 the session is no more, and its other rows are being erased
     i  incoming id     client | u16 id        a QoS 2 message received and not yet released
     u  subscription    client | u64 sub id    filter, options, state, position per shard
     p  place           client | u64 sub id | u8 shard     frames.Place
@@ -18,7 +19,7 @@ actor that owns the sessions (u p r q w).
     z  refused sender  sender                 an incarnation that was erased
     o  owner           -                      the owner token and who holds it
     m  meta            name                   last position, age clock, reserved connection numbers, incarnation
-    R  route           u64 sub id             filter
+    R  route           u64 sub id             filter, client
     t  retained        topic                  stored message
     a  applied         u8 shard               how far that shard's retained messages are applied here
     f  outbox          u8 shard | u64 pos     a retained message on its way to its home
@@ -38,6 +39,7 @@ _u16 = struct.Struct(">H")
 _u64 = struct.Struct(">Q")
 
 CONNECTION, SESSION, INCOMING, SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK = b"c", b"s", b"i", b"u", b"p", b"r", b"q", b"w"
+ENDED = b"e"
 TIMER, SLOT, REFUSED_SENDER, OWNER, META, ROUTE, RETAINED, APPLIED, OUTBOX = b"T", b"n", b"z", b"o", b"m", b"R", b"t", b"a", b"f"
 
 COMMITTED_BY_OWNER = frozenset((SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK))
@@ -82,6 +84,11 @@ def unpack_row(value: bytes) -> list[Any]:
     return list(row[1:])
 
 
+def pack_session(row: SessionRow) -> bytes:
+    """Only the row of a session in memory has the last element."""
+    return pack_row(row if row.memory else row[:-1])
+
+
 class ConnectionRow(NamedTuple):
     """gateway: name and incarnation of the gateway's link; ended_ms: age at which it ended, 0 while it lives."""
 
@@ -96,6 +103,8 @@ class SessionRow(NamedTuple):
     """session_id: the connection number that made it.  expiry_s as in frames.Connect.
 
     due_ms: age at which it expires when nobody comes back; 0 while connected or when it never expires.
+    memory: 0 for a durable session.  Else it lives in the memory of the session actor that held this owner token (-1: nobody
+    held one yet), and is gone with it: its only rows are this one and its incoming ids.
     """
 
     session_id: int
@@ -103,6 +112,7 @@ class SessionRow(NamedTuple):
     protocol: int
     created_ms: int
     due_ms: int
+    memory: int = 0
 
 
 ADDING, ACTIVE = 0, 1
@@ -111,7 +121,8 @@ ADDING, ACTIVE = 0, 1
 class SubscriptionRow(NamedTuple):
     """One subscription of a session.  qos: granted.  options: bit 0 no local, bit 1 retain as published.
 
-    identifier 0: none.  starts: (shard, position) from which its messages count; empty at QoS 0, which has no route.
+    identifier 0: none.  starts: (shard, position) from which its messages count; empty when it has no route: at QoS 0,
+    unless it was made under store_qos0.
     """
 
     filter: bytes
@@ -150,7 +161,8 @@ class ProgressRow(NamedTuple):
     """Tracks of a session.  committed: all sequence numbers <= are finished; next: first unassigned; sent: all <= were sent, or
     may have been by the time the row is read (they go out with DUP again).
 
-    received2: QoS 2 numbers above committed2 for which PUBREC arrived (PUBREL goes out after this is committed).
+    received2: QoS 2 numbers above committed2 for which PUBREC arrived (PUBREL goes out after this is committed); negative when
+    the exchange is over too, and only waits for a number below it.
     next_range: the number of the next range row.
     """
 

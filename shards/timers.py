@@ -36,18 +36,25 @@ class Timers:
     def cancel(self, draft: Draft, due_ms: int, kind: bytes, client: bytes) -> None:
         draft.delete(TIMER + u64(due_ms) + kind + client)
 
+    def is_set(self, draft: Draft, due_ms: int, kind: bytes, client: bytes) -> bool:
+        return draft.get(TIMER + u64(due_ms) + kind + client) is not None
+
+    @staticmethod
+    def of_key(key: bytes) -> Timer:
+        return Timer(int.from_bytes(key[1:9], "big"), key[9:10], key[10:])
+
     def take_due(self, draft: Draft, age_ms: int, limit: int) -> list[Timer]:
         """Timers due by now, erased in this record; at most `limit`, the rest at the next tick."""
         if age_ms < self.next_due_ms:
             return []
-        rows = draft.scan(TIMER, limit + 1)
+        rows = draft.scan(TIMER, limit + 1, TIMER + u64(self.next_due_ms))
         taken: list[Timer] = []
         for key, _ in rows:
-            due_ms = int.from_bytes(key[1:9], "big")
-            if due_ms > age_ms or len(taken) == limit:
-                self.next_due_ms = due_ms
+            timer = self.of_key(key)
+            if timer.due_ms > age_ms or len(taken) == limit:
+                self.next_due_ms = timer.due_ms
                 return taken
             draft.delete(key)
-            taken.append(Timer(due_ms, key[9:10], key[10:]))
+            taken.append(timer)
         self.next_due_ms = _NEVER
         return taken

@@ -10,6 +10,7 @@ from shards.engine_memory import MemoryEngine
 from shards.events import CloseLink, Committed, Effect, FrameReceived, LinkDown, LinkUp, Send, SendToShard, SpaceChanged, Submit, TickEnded
 from shards.frames import (
     Answer,
+    Beat,
     Connect,
     Connected,
     Entry,
@@ -95,6 +96,23 @@ class Harness:
         if sync:
             self.commit()
         self.core.check()
+
+    def pass_time(self, ms: int) -> None:
+        """In steps, so that nobody who is linked counts as silent; every tick that the shard asks for is taken."""
+        until = self.now_ms + ms
+        while self.now_ms < until:
+            for link in self.names:
+                self.receive(link, Beat())
+            self.tick(min(10_000, until - self.now_ms))
+            self.settle()
+
+    def settle(self) -> None:
+        """As many ticks, without time, as the core asks for."""
+        for _ in range(10_000):
+            if not self.core.busy:
+                return
+            self.tick(0)
+        raise AssertionError("the core never comes to rest")
 
     def commit(self) -> None:
         self.engine.sync()

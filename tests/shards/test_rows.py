@@ -17,6 +17,7 @@ from shards.rows import (
     SubscriptionRow,
     client_key,
     pack_row,
+    pack_session,
     split_client_key,
     unpack_row,
 )
@@ -29,7 +30,7 @@ GOLDEN = {
         ConnectionRow(513, "gateway-0:a", 0, False, [b"w", 1, True, 5, b"\0x"]),
         "9601cd0201ab676174657761792d303a6100c295c4017701c305c4020078",
     ),
-    "session": (SessionRow(513, 3600, 5, 7, 0), "9601cd0201cd0e10050700"),
+    "session in memory": (SessionRow(513, 3600, 5, 7, 0, 3), "9701cd0201cd0e1005070003"),
     "subscription": (SubscriptionRow(b"a/+", 1, 2, 0, rows.ACTIVE, [(0, 99)]), "9701c403612f2b0102000191920063"),
     "range": (
         RangeRow(1, b"a", 1, 0, 0, 2, True, [(1, b"12345678")], 5, 300, 1, 10, 0, 0, []),
@@ -46,6 +47,14 @@ def test_values_are_the_golden_bytes_of_version_1(name: str) -> None:
     row, golden = GOLDEN[name]
     assert pack_row(tuple(row)).hex() == golden
     assert type(row)(*unpack_row(bytes.fromhex(golden))) == type(row)(*unpack_row(pack_row(tuple(row))))
+
+
+def test_only_the_row_of_a_session_in_memory_says_so() -> None:
+    """The row of a durable session has the bytes it always had."""
+    row = SessionRow(513, 3600, 5, 7, 0)
+    assert pack_session(row).hex() == "9601cd0201cd0e10050700"
+    assert SessionRow(*unpack_row(pack_session(row))) == row
+    assert pack_session(row._replace(memory=3)) == pack_row(row._replace(memory=3))
 
 
 def test_a_row_of_a_newer_version_is_refused() -> None:

@@ -1,0 +1,177 @@
+"""What a shard does by itself, as time goes by: timers, ends of lost gateways, erasing, generations, and the sweep.
+
+    timers        every tick: what is due by now, in the record that holds its effects
+    erasing       every tick: rows of sessions that ended with many (shards.ending)
+    lost          every tick: connections of gateways that were replaced, or not heard for 20 s
+    once a second: silent senders, rolls and drops of generations
+    sweep         every session_gc_interval: whether anything was missed (shards.sweep)
+
+Everything is bounded per record.  While records wait for their sync, no more than IN_FLIGHT_MAX are made for this work, so
+it neither outruns the disk nor keeps frames waiting.  A full disk stops it: it would only add to what is held.
+
+Holds: timers go before everything else, so a crowd of sessions that ends at once ends at once, and is erased afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from shards.clock import AgeMark, PositionClock
+from shards.draft import Draft
+from shards.engine import HOME_FAMILY, Engine
+from shards.events import TickEnded
+from shards.homes import Homes, Outcome
+from shards.inbox import Inbox
+from shards.options import ShardOptions
+from shards.rows import META
+from shards.store import Store
+from shards.sweep import Sweep
+from shards.timers import Timers
+
+AGE_ROW = META + b"age"
+AGE_EVERY_MS = 10_000
+GATEWAY_LOST_AFTER_US = 20_000_000
+LOST_CONNECTIONS_PER_RECORD = 500
+TIMERS_PER_RECORD = 500
+ROWS_ERASED_PER_RECORD = 1_000
+IN_FLIGHT_MAX = 4
+TURN_MS = 500
+"""The longest between two turns."""
+_EVERY_US = 1_000_000
+
+
+class Housekeeping:
+    def __init__(
+        self, engine: Engine, store: Store, homes: Homes, inbox: Inbox, timers: Timers, clock: PositionClock, options: ShardOptions
+    ) -> None:
+        self._store = store
+        self._homes = homes
+        self._inbox = inbox
+        self._timers = timers
+        self._clock = clock
+        self._options = options
+        self._sweep = Sweep(homes, timers, inbox, options.gc_interval_ms, options.gc_batch)
+        mark = engine.get(HOME_FAMILY, AGE_ROW)
+        self._heard_before_ms = AgeMark.decode(mark).age_ms + AGE_EVERY_MS if mark else 0
+        """Not later than this anybody was heard by a former process of the shard: the age is stored so often."""
+        self._formers = set(homes.by_gateway)
+        """Gateways that are known from rows only, and have not been heard by this process."""
+        self._newest: dict[str, str] = {}
+        """The incarnation of each gateway that linked last."""
+        self._started_age_ms: int | None = None
+        self._erasing: deque[tuple[int, int]] = deque()
+        self._age_ms = 0
+        self._elapsed_us = 0
+        self._housekept_us = -_EVERY_US
+        self._works = True
+        self.timers_fired = 0
+        self.timers_late_ms_max = 0
+
+    # ------------------------------------------------------------------ what is to be done
+
+    @property
+    def found(self) -> dict[str, int]:
+        """What the sweep found, by kind: things that timers and records have missed."""
+        return self._sweep.found
+
+    def presses(self, in_flight: int) -> bool:
+        """There is more to do than one turn took: take the next one soon."""
+        backlog = self._timers.next_due_ms <= self._age_ms or self._homes.ending.clients or self._homes.lost
+        return self._works and in_flight < IN_FLIGHT_MAX and bool(backlog)
+
+    @property
+    def wait_ms(self) -> int:
+        """When nothing happens, the next turn is wanted after this."""
+        if not self._works:
+            return TURN_MS
+        wait = min(TURN_MS, self._timers.next_due_ms - self._age_ms)
+        if self._sweep.running:
+            wait = min(wait, self._sweep.PAUSE_MS)
+        return max(1, wait)
+
+    # ------------------------------------------------------------------ a turn
+
+    def turn(self, draft: Draft, now: TickEnded, room: bool, in_flight: int, out: Outcome) -> None:
+        """room: the disk takes records."""
+        homes = self._homes
+        self._age_ms, self._elapsed_us = now.age_ms, now.elapsed_us
+        homes.suspended = now.age_suspended
+        self._works = room and not now.age_suspended
+        if self._works and in_flight < IN_FLIGHT_MAX:
+            self._expire(draft, out)
+        self._note_lost()
+        if homes.lost and room:
+            homes.lose_gateways(draft, now.age_ms, LOST_CONNECTIONS_PER_RECORD, out)
+        if now.elapsed_us - self._housekept_us >= _EVERY_US:
+            self._housekept_us = now.elapsed_us
+            self._inbox.forget_silent(draft, now.elapsed_us)
+            if room:
+                self._generations(draft, now)
+
+    def _expire(self, draft: Draft, out: Outcome) -> None:
+        homes, age_ms = self._homes, self._age_ms
+        due = self._timers.take_due(draft, age_ms, TIMERS_PER_RECORD)
+        if self._started_age_ms is None:
+            self._started_age_ms = age_ms
+        if due:
+            self.timers_fired += len(due)
+            if due[-1].due_ms > self._started_age_ms:
+                # What was due while the shard was away is late by that, and says nothing of how it works.
+                self.timers_late_ms_max = max(self.timers_late_ms_max, age_ms - max(due[0].due_ms, self._started_age_ms))
+        crowded = len(due) == TIMERS_PER_RECORD
+        upto = homes.ending.rows_erased + (0 if crowded else ROWS_ERASED_PER_RECORD)
+        for timer in due:
+            homes.fire(draft, timer, age_ms, max(0, upto - homes.ending.rows_erased), out)
+        if homes.ending.clients:
+            homes.ending.turn(draft, max(0, upto - homes.ending.rows_erased), out.work)
+        elif not due:
+            self._sweep.turn(draft, age_ms, self._elapsed_us)
+
+    # ------------------------------------------------------------------ lost gateways
+
+    def gateway_linked(self, gateway: str) -> None:
+        self._formers.discard(gateway)
+        self._newest[_member(gateway)] = gateway
+
+    def _note_lost(self) -> None:
+        """One that was silent for 20 s, and one in whose place another has started: it has ended, or is cut off for good."""
+        for gateway in self._homes.by_gateway:
+            if gateway in self._homes.lost:
+                continue
+            newest = self._newest.get(_member(gateway), gateway)
+            heard_us = self._inbox.sender_heard(gateway, self._elapsed_us)
+            replaced = newest != gateway and self._inbox.linked(gateway) is None
+            if replaced or self._elapsed_us - heard_us > GATEWAY_LOST_AFTER_US:
+                self._lose(gateway)
+
+    def _lose(self, gateway: str) -> None:
+        """Its connections ended when it was last heard."""
+        if gateway in self._formers:
+            self._formers.discard(gateway)
+            self._homes.lost[gateway] = self._heard_before_ms
+        else:
+            silent_us = self._elapsed_us - self._inbox.sender_heard(gateway, self._elapsed_us)
+            self._homes.lost[gateway] = self._age_ms - silent_us // 1000
+
+    # ------------------------------------------------------------------ generations
+
+    def _generations(self, draft: Draft, now: TickEnded) -> None:
+        """Making and dropping families writes to the disk at once."""
+        current = self._store.generations()[-1]
+        if now.age_ms - current.created_age_ms >= self._options.generation_ms and self._clock.last > current.since:
+            draft.ops.extend(self._store.roll(self._clock.take(), now.age_ms, now.wall_ms))
+        if now.age_suspended:
+            return
+        for info in self._store.generations()[:-1]:
+            if info.sealed_age_ms is not None and now.age_ms - info.sealed_age_ms >= self._options.retention_ms:
+                draft.ops.extend(self._store.drop(info.id))
+                self._erasing.append((self._clock.take(), info.id))
+
+    def committed(self, position: int) -> None:
+        while self._erasing and self._erasing[0][0] <= position:
+            self._store.erase(self._erasing.popleft()[1])
+
+
+def _member(sender: str) -> str:
+    """The name without the incarnation."""
+    return sender.partition(":")[0]

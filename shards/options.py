@@ -1,0 +1,24 @@
+"""The bounds of a shard.  Where the values come from (configuration) is the shell's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shards.persistence import Persistence
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOptions:
+    """messages_per_record_max bounds a record (local_write_buffer.max_items).  generation_ms: length of a generation.
+    retention_ms: how long a sealed generation is kept.  tail_bytes_max: RAM for the newest messages.
+    gc_interval_ms: from the end of one sweep to the next.  gc_batch: rows that a sweep looks at in one record."""
+
+    messages_per_record_max: int = 1000
+    generation_ms: int = 86_400_000
+    retention_ms: int = 604_800_000
+    tail_bytes_max: int = 16 << 20
+    store_qos0: bool = False
+    persistence: Persistence | None = None
+    """Which wills are not stored; of other messages their gateways say it.  None: all are."""
+    gc_interval_ms: int = 600_000
+    gc_batch: int = 100
