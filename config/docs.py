@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from config.dump import literal
-from config.settings import Setting, all_settings, plain, section_names
+from config.settings import Setting, all_settings, plain, section_names, zone_sections, zone_settings
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 
@@ -46,7 +46,7 @@ for it afterwards.
 
 def _row(setting: Setting) -> str:
     name = setting.key.rpartition(".")[2]
-    default = literal(plain(setting.default))
+    default = "unset" if setting.default is None else literal(plain(setting.default))
     unit = f" ({setting.unit})" if setting.unit else ""
     fixed = "*Fixed.* " if setting.fixed else ""
     cells = (f"`{name}`", f"`{default}`", setting.allowed + unit, fixed + setting.why)
@@ -57,9 +57,9 @@ def page() -> str:
     """The text of docs/configuration.md."""
     lines = [INTRODUCTION]
     by_section: dict[str, list[Setting]] = {}
-    for setting in all_settings().values():
+    for setting in [*all_settings().values(), *zone_settings().values()]:
         by_section.setdefault(setting.key.rpartition(".")[0], []).append(setting)
-    purposes = {"": "What stands above all sections in the file.", **section_names()}
+    purposes = {"": "What stands above all sections in the file.", **section_names(), **zone_sections()}
     for section, settings in by_section.items():
         title = f"## `[{section}]`" if section else "## Top of the file"
         lines += [title, "", purposes[section], "", "| Key | Default | Takes | What it means, and why |", "|---|---|---|---|"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from config.schema import Config
-from config.settings import all_settings, plain, value_at
+from config.settings import plain, settings_in, value_at
 
 # Our own words about a field that JSON Schema has no place for; `ge` and `le` count milliseconds or bytes.
 _NOT_SCHEMA = ("ge", "le", "allowed", "unit", "fixed")
@@ -35,16 +35,17 @@ def dump_toml(config: Config, sources: Mapping[str, str] | None = None, *, chang
     """The whole configuration as a file; with `sources`, a comment says where a value that is not the default comes from."""
     lines: list[str] = []
     section = ""
-    for key in all_settings():
+    for key in settings_in(config):
         source = (sources or {}).get(key)
-        if changed_only and source is None:
+        value = value_at(config, key)
+        if value is None or (changed_only and source is None):
             continue
         above, _, name = key.rpartition(".")
         if above != section:
             section = above
             lines += ["", f"[{section}]"] if lines else [f"[{section}]"]
         comment = f"  # from {source}" if source else ""
-        lines.append(f"{name} = {literal(plain(value_at(config, key)))}{comment}")
+        lines.append(f"{name} = {literal(plain(value))}{comment}")
     return "".join(f"{line}\n" for line in lines)
 
 

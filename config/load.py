@@ -12,7 +12,7 @@ import difflib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -20,7 +20,8 @@ from pydantic import ValidationError
 from config.dump import literal
 from config.fields import CONFLICT
 from config.schema import Config
-from config.settings import Setting, all_settings, plain, section_names, value_at
+from config.selection import ZONES_MAX
+from config.settings import ZONES, Setting, all_settings, is_zone_name, plain, section_names, setting_of, value_at, zone_settings
 from config.values import Bind
 
 PREFIX = "HOLDFAST__"
@@ -41,6 +42,7 @@ class Given:
     key: str
     value: object
     source: str
+    from_environment: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +83,16 @@ def load_with_sources(
     ]
     if data_dir is not None:
         sources.append(Given("data_dir", data_dir, "--data-dir"))
+    names = {name.lower(): name for one in reversed(sources) if not one.from_environment for name in _zone_of(one.key)}
     for one in sources:
-        if one.key in all_settings():
+        one = _of_zone(one, names) if one.from_environment else one
+        if setting_of(one.key) is not None:
             given[one.key] = one
         else:
             problems.append(_unknown(one))
+    n_zones = len({name for key in given for name in _zone_of(key)})
+    if n_zones > ZONES_MAX:
+        problems.append(f"{n_zones} zones are not allowed: a configuration takes at most {ZONES_MAX} zones.")
     config = _validated(given, problems)
     if problems:
         raise ConfigError(problems)
@@ -98,13 +105,33 @@ def load_with_sources(
         given[moved.key] = moved
         config = _validated(given, problems)
         assert config is not None
-    changed = {key: one.source for key, one in given.items() if value_at(config, key) != all_settings()[key].default}
+    changed = {key: one.source for key, one in given.items() if value_at(config, key) != _known(key).default}
     return Loaded(config, changed)
 
 
 def from_json(text: str) -> Config:
     """What `config.dump.dump_json` wrote: how a configuration travels to other processes."""
     return Config.model_validate_json(text)
+
+
+def _known(key: str) -> Setting:
+    found = setting_of(key)
+    assert found is not None, key
+    return found
+
+
+def _zone_of(key: str) -> list[str]:
+    """The name of the zone that this key belongs to, if it does."""
+    name, dot, _ = key.removeprefix(ZONES).partition(".")
+    return [name] if key.startswith(ZONES) and dot else []
+
+
+def _of_zone(one: Given, names: Mapping[str, str]) -> Given:
+    """With the name of its zone as it is written elsewhere: names of environment variables are all in upper case."""
+    for name in _zone_of(one.key):
+        rest = one.key.removeprefix(f"{ZONES}{name}.")
+        return replace(one, key=f"{ZONES}{names.get(name, name)}.{rest}")
+    return one
 
 
 def _with_port(bind: Bind, port: int) -> str:
@@ -132,7 +159,7 @@ def _leaves(table: Mapping[str, object], prefix: str, source: str) -> Iterator[G
     for name, value in table.items():
         key = prefix + name
         # A table where a setting is expected stays whole, and is refused as a value.
-        if isinstance(value, dict) and key not in all_settings():
+        if isinstance(value, dict) and setting_of(key) is None:
             if not value and key not in section_names():
                 yield Given(key, value, source)
             yield from _leaves(value, key + ".", source)
@@ -144,7 +171,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
     for name in sorted(environ):
         if name.startswith(PREFIX):
             key = name[len(PREFIX) :].lower().replace("__", ".")
-            yield Given(key, _typed(key, environ[name]), f"the environment variable {name}")
+            yield Given(key, _typed(key, environ[name]), f"the environment variable {name}", True)
 
 
 def _from_sets(sets: Sequence[str], problems: list[str]) -> Iterator[Given]:
@@ -158,7 +185,7 @@ def _from_sets(sets: Sequence[str], problems: list[str]) -> Iterator[Given]:
 
 def _typed(key: str, text: str) -> object:
     """Text from outside a file as the file would have it: 5 is a number, true a truth value, 7d a text."""
-    setting = all_settings().get(key)
+    setting = setting_of(key)
     if setting is not None and setting.kind in ("text", "bind"):
         return text
     try:
@@ -198,7 +225,7 @@ def _validated(given: Mapping[str, Given], problems: list[str]) -> Config | None
 def _setting_at(place: Sequence[str]) -> Setting:
     """The setting at or above a place in the tree; below it are items of a list or the forms of a union."""
     for length in range(len(place), 0, -1):
-        found = all_settings().get(".".join(place[:length]))
+        found = setting_of(".".join(place[:length]))
         if found is not None:
             return found
     raise AssertionError(f"no setting at {list(place)}")
@@ -213,6 +240,8 @@ def _refused(setting: Setting, given: Given | None, allowed: str | None) -> str:
 def _unknown(given: Given) -> str:
     found = f"{given.key} = {literal(given.value)} (from {given.source})"
     settings, sections = all_settings(), section_names()
+    if given.key.startswith(ZONES):
+        return _unknown_of_zone(given, found)
     if given.key in sections:
         inside = [key.removeprefix(given.key + ".") for key in settings if key.startswith(given.key + ".")]
         return f"{found} is not allowed: {given.key} is a section with the settings {', '.join(inside)}."
@@ -225,7 +254,21 @@ def _unknown(given: Given) -> str:
     if likely is not None:
         return f"{found} is not a setting: did you mean {likely}?"
     siblings = [key.removeprefix(above + ".").split(".")[0] for key in settings if key.startswith(above + "." if above else "")]
+    siblings += [] if above else ["zones"]
     return f"{found} is not a setting: {above or 'the file'} has {', '.join(dict.fromkeys(siblings))}."
+
+
+def _unknown_of_zone(given: Given, found: str) -> str:
+    name, _, rest = given.key.removeprefix(ZONES).partition(".")
+    inside = [key.removeprefix("zones.NAME.") for key in zone_settings()]
+    if not is_zone_name(name):
+        return f"{found} is not allowed: the name of a zone takes 1 to 64 letters, digits, _ and -."
+    if not rest or any(key.startswith(rest + ".") for key in inside):
+        return f"{found} is not allowed: a zone is a section with the settings {', '.join(inside)}."
+    close = difflib.get_close_matches(rest, inside, n=1, cutoff=0.6)
+    if close:
+        return f"{found} is not a setting: did you mean {ZONES}{name}.{close[0]}?"
+    return f"{found} is not a setting: a zone has {', '.join(inside)}."
 
 
 def _likely(key: str) -> str | None:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from config.fields import Flag, Section, Whole, conflict, setting
+from config.selection import Persistence, Zone
 from config.values import INFINITY, Bind, Count, Duration, Size
 
 SESSION_EXPIRY_NEVER_MS = 0xFFFF_FFFF * 1000
@@ -161,9 +162,9 @@ class Mqtt(Section):
     )
     max_mqueue_len: Count = setting(
         Count(1000),
-        "Messages of QoS 1 and 2 that wait in memory for room in the window of one session that is not durable; when it is full the "
-        "oldest is dropped. QoS 0 never waits: it is sent at once, or dropped where the client does not read. Durable sessions have no "
-        "such queue, their messages are in the store.",
+        "Messages of QoS 1 and 2 that wait in memory for one session that is not durable: for room in its window, or until its client is "
+        "back. When it is full the oldest is dropped. QoS 0 never waits: it is sent at once, or dropped where the client does not read. "
+        "Durable sessions have no such queue, their messages are in the store.",
         unit="messages",
         ge=1,
     )
@@ -171,6 +172,13 @@ class Mqtt(Section):
         Size.parse("8MiB"),
         "Bytes of that queue. EMQX has no such limit, and a thousand messages may be a gigabyte.",
         ge=2**10,
+    )
+    memory_bytes_max: Size = setting(
+        Size.parse("256MiB"),
+        "Bytes that all sessions of one session actor hold that outlive their connection and are not durable, waiting and under way, "
+        "counted once for each session. When it is reached, a message that would have to wait for one of them is dropped; what "
+        "waits already stays, so no session pays for another that is away for too long.",
+        ge=2**20,
     )
     keepalive_max: Duration = setting(
         Duration(INFINITY),
@@ -205,18 +213,51 @@ class Mqtt(Section):
 class DurableSessions(Section):
     enable: Flag = setting(
         True,
-        "Every session with an expiry above 0 is durable. EMQX: off. A broker that acknowledges a message and then forgets it "
-        "surprises people, so here nobody has to ask for it. Always on for now; off will mean that every session lives in the memory "
-        "of its gateway and ends with it.",
-        allowed="true",
+        "Every new session with an expiry above 0 is durable. EMQX: off. A broker that acknowledges a message and then forgets it "
+        "surprises people, so here nobody has to ask for it. Off: it lives in the memory of a session actor, with a queue of "
+        "`mqtt.max_mqueue_len` messages; it outlives its connection and its gateway, but not that actor. A session that is there "
+        "stays what it is until it ends.",
     )
     batch_size: Whole = setting(100, "Messages that one poll of one stream returns at most.", unit="messages", ge=1, le=10_000)
+    idle_poll_interval: Duration = setting(
+        Duration.parse("10s"),
+        "How long a subscription that is online may get nothing from a shard before it asks that shard by itself whether there is "
+        "something. Messages are pushed, so this only heals a wake-up that got lost. A session actor asks each shard at most 50 times "
+        "a second in this way, so with very many silent subscriptions it takes longer; infinity: never. In EMQX it is the time-out of "
+        "a poll.",
+        ge=100,
+    )
+    renew_streams_interval: Duration = setting(
+        Duration.parse("30s"),
+        "How long a shard goes on with the list of streams that it matched with the filter of a subscription that is reading history, "
+        "before it matches the filter with the learned topic structure anew, which also leaves out the streams of dropped generations. "
+        "With a hundred thousand streams matching takes a good part of a second. Messages that are new while history is read are "
+        "found in any case, when that is done. EMQX: 1 s, because it finds new streams in no other way.",
+        ge=0,
+    )
     heartbeat_interval: Duration = setting(
         Duration.parse("5s"),
-        "How often progress that may be lost without harm (QoS 1 acknowledgements, the time a session was last alive) is stored. "
-        "After a crash, QoS 1 messages acknowledged since then come again, marked DUP.",
+        "How often QoS 1 acknowledgements are stored, when nothing else of the session is: the longest that they wait. After a crash of "
+        "the session actor, QoS 1 messages acknowledged since then come again, marked DUP. Longer writes less. That a client is gone is "
+        "noticed by its keep-alive, and that its gateway is gone after 20 s at the latest, whatever this is.",
         ge=100,
         le=600_000,
+    )
+    session_gc_interval: Duration = setting(
+        Duration.parse("10m"),
+        "How long after one sweep over the rows of all sessions the next begins. Sessions end by their timers, to the second, and their "
+        "rows with them; the sweep is the safety net that looks for anything that was missed, mends it and logs `gc_found`. It "
+        "should never find anything.",
+        ge=1000,
+        le=86_400_000,
+    )
+    session_gc_batch_size: Whole = setting(
+        100,
+        "Rows that a sweep looks at in one turn, 50 turns a second. More makes a sweep faster and delays whatever comes meanwhile by "
+        "about 10 µs for each row.",
+        unit="rows",
+        ge=1,
+        le=10_000,
     )
     message_retention_period: Duration = setting(
         Duration.parse("7d"),
@@ -224,12 +265,7 @@ class DurableSessions(Section):
         "a session lasts as long by default. Messages go by whole generations, so up to `generation_length` later.",
         ge=1000,
     )
-
-    @model_validator(mode="after")
-    def _built(self) -> Self:
-        if not self.enable:
-            raise conflict("enable", "true")
-        return self
+    persistence: Persistence = setting(Persistence(), "Which messages are stored for durable sessions, if one has subscribed to them.")
 
 
 class LocalWriteBuffer(Section):
@@ -357,6 +393,15 @@ class Config(Section):
     durable_storage: DurableStorage = setting(DurableStorage(), "Where messages are kept for them.")
     ray: RaySettings = setting(RaySettings(), "The engine that places and restarts our processes.")
     log: Log = setting(Log(), "What the processes write about themselves.")
+    zones: dict[str, Zone] = Field(
+        default={}, description="Settings of durable sessions for some listeners, users, clients or topics only, in the order of the file."
+    )
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.durable_storage.messages.store_qos0 and self.durable_sessions.persistence.min_qos > 1:
+            raise conflict("durable_sessions.persistence.min_qos", "1 while durable_storage.messages.store_qos0 is true")
+        return self
 
     @property
     def roll_after(self) -> Duration:

@@ -5,18 +5,25 @@ Error sentences, docs/configuration.md and `holdfast config` all speak from this
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
 from config.fields import Section
 from config.schema import Config
+from config.selection import Zone
 from config.values import INFINITY, Bind, Count, Duration, Size
+
+ZONES = "zones."
+NAME = "NAME"
+"""Stands for the name of any zone where settings are described."""
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 Kind = Literal["flag", "whole", "count", "duration", "size", "bind", "text", "choice", "list", "auto"]
 
@@ -49,6 +56,15 @@ def _quoted(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _given(annotation: object) -> object:
+    """The type of a value that is given, for a setting that may also be unset (None)."""
+    if get_origin(annotation) in (Union, UnionType) and NoneType in get_args(annotation):
+        (annotation,) = [one for one in get_args(annotation) if one is not NoneType]
+        if get_origin(annotation) is Annotated:
+            annotation = get_args(annotation)[0]
+    return annotation
 
 
 def _kind(annotation: object) -> Kind:
@@ -96,7 +112,9 @@ def _allowed(kind: Kind, annotation: object, low: int | None, high: int | None) 
 
 def _walk(section: type[Section], prefix: str) -> Iterator[Setting]:
     for name, field in section.model_fields.items():
-        key, annotation = prefix + name, field.annotation
+        key, annotation = prefix + name, _given(field.annotation)
+        if get_origin(annotation) is dict:
+            continue  # the zones, whose names are not known here: see zone_settings
         if isinstance(annotation, type) and issubclass(annotation, Section):
             yield from _walk(annotation, key + ".")
             continue
@@ -120,6 +138,50 @@ def all_settings() -> dict[str, Setting]:
     return {found.key: found for found in _walk(Config, "")}
 
 
+@cache
+def zone_settings() -> dict[str, Setting]:
+    """The settings of a zone, as `all_settings`, with NAME for its name."""
+    return {found.key: found for found in _walk(Zone, f"{ZONES}{NAME}.")}
+
+
+def setting_of(key: str) -> Setting | None:
+    """The setting with this key, of a zone too; None: there is none."""
+    found = all_settings().get(key)
+    if found is None and key.startswith(ZONES):
+        name, _, rest = key.removeprefix(ZONES).partition(".")
+        found = zone_settings().get(f"{ZONES}{NAME}.{rest}")
+        return replace(found, key=key) if found is not None and is_zone_name(name) else None
+    return found
+
+
+def is_zone_name(name: str) -> bool:
+    return _NAME_PATTERN.fullmatch(name) is not None
+
+
+def settings_in(config: Config) -> dict[str, Setting]:
+    """Every setting of this configuration, those of its zones with their names."""
+    found = dict(all_settings())
+    for name in config.zones:
+        for template in zone_settings().values():
+            key = template.key.replace(f"{ZONES}{NAME}.", f"{ZONES}{name}.", 1)
+            found[key] = replace(template, key=key)
+    return found
+
+
+def zone_sections() -> dict[str, str]:
+    """The sections of a zone, as `section_names`."""
+    return {
+        f"{ZONES}{NAME}": (
+            "Settings of durable sessions for some connections or topics only. A connection is in the first zone, in the order of "
+            "the file, of which `listeners`, `users` or `client_id_prefixes` names it. A topic, or a subscription by what its filter "
+            "begins with, is in the first zone whose `topic_prefixes` names it; for a subscription that zone comes before the one of "
+            "its connection. `NAME` is yours: letters, digits, _ and -; at most 64 zones. In an environment variable, such as "
+            "`HOLDFAST__ZONES__NAME__USERS`, upper and lower case of the name do not matter."
+        ),
+        f"{ZONES}{NAME}.durable_sessions": str(Zone.model_fields["durable_sessions"].description),
+    }
+
+
 def section_names() -> dict[str, str]:
     """Every section by its dotted key, with what it is for."""
     found: dict[str, str] = {}
@@ -134,7 +196,7 @@ def section_names() -> dict[str, str]:
     return found
 
 
-def plain(value: object) -> bool | int | float | str | list[int]:
+def plain(value: object) -> bool | int | float | str | list[object]:
     """A value of a setting as a file would write it."""
     if isinstance(value, Duration | Size | Count | Bind):
         return value.to_plain()
@@ -147,5 +209,5 @@ def plain(value: object) -> bool | int | float | str | list[int]:
 def value_at(config: Config, key: str) -> object:
     found: object = config
     for name in key.split("."):
-        found = getattr(found, name)
+        found = found[name] if isinstance(found, dict) else getattr(found, name)
     return found

@@ -23,6 +23,7 @@ from mqtt.encode import PublishTemplate
 from mqtt.encode import publish as encode_publish
 from mqtt.packets import MQTT_3_1_1, MQTT_5
 from shards.frames import Live
+from shards.persistence import stored_flags
 
 _PLAIN: Final[tuple[bool, list[bytes]]] = (True, [])
 
@@ -34,6 +35,7 @@ class Fanout:
         self._send = sending.send
         self._forward = sending.forward
         self._sharing = sharing
+        self._stored = stored_flags(state.options.store_qos0)
         self._outbox = state.outbox
         self._counters = state.counters
 
@@ -42,7 +44,7 @@ class Fanout:
         table = self._table
         if not len(table):
             return
-        cached = table.cache.get
+        cached, stored = table.cache.get, self._stored
         for flag, topic, body in zip(flags, topics, bodies, strict=True):
             targets = cached(topic, MISSING)
             if targets is None:
@@ -51,7 +53,7 @@ class Fanout:
                 targets = table.look_up(topic)
                 if targets is None:
                     continue
-            if flag & 6:
+            if stored[flag]:
                 subs, peers = targets.subs, targets.peers
             else:
                 subs, peers = targets.subs_qos0, targets.peers_qos0
@@ -93,7 +95,7 @@ class Fanout:
     def _to_plain(self, publisher: bytes, flags: int, topic: bytes, body: bytes) -> None:
         targets = self._table.targets(topic)
         if targets is not None:
-            subs = targets.subs if flags & 6 else targets.subs_qos0
+            subs = targets.subs if self._stored[flags] else targets.subs_qos0
             if subs:
                 self._local(publisher, flags, topic, body, subs)
 

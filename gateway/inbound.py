@@ -1,8 +1,10 @@
 """PUBLISH and PUBREL from clients, and what the home shard answers.
 
 QoS 1 and 2 go to the publisher's home shard and are acknowledged when it has answered; only then live subscribers get them
-(PROTOCOLS 9).  QoS 0 goes live at once; with RETAIN it goes to the shard as well, to be kept.  Acknowledgements leave in the
-order of the messages [MQTT-4.6.0-2, -3].
+(PROTOCOLS 9).  QoS 0 goes live at once; with RETAIN, or to be stored for durable sessions, it goes to the shard as well.
+Acknowledgements leave in the order of the messages [MQTT-4.6.0-2, -3].
+
+Messages that the persistence filter excludes are marked here, and go the same way otherwise (shards.persistence).
 
 Ids of incoming QoS 2 messages are rows of the home when the session outlives the connection; otherwise they are known here
 only, until PUBREL.  What a client may have unanswered: MQTT 5 clients are told a Receive Maximum and closed with 0x93 above
@@ -30,10 +32,11 @@ from mqtt.packets import MQTT_5, Ack, AckKind, Publish, PublishRun
 from mqtt.reason import ReasonCode
 from shards.frames import NOBODY, REFUSED_QUOTA, REPEATED, STORED, Published, Release, Released
 from shards.frames import Publish as PublishEntry
+from shards.persistence import NOT_STORED, Persistence, stored_flags
 
 _AT_ONCE, _KEPT, _QOS1, _QOS2 = 0, 1, 2, 3
-"""What the flags of a PUBLISH mean for its way: QoS 0, QoS 0 with RETAIN, QoS 1, QoS 2."""
-_WAYS = bytes([_QOS2 if flags & 4 else _QOS1 if flags & 2 else _KEPT if flags & 1 else _AT_ONCE for flags in range(16)] + [0] * 240)
+"""What the flags of a PUBLISH mean for its way: QoS 0, QoS 0 that goes to the shard as well (with RETAIN, or to be stored for
+durable sessions under store_qos0), QoS 1, QoS 2."""
 _DOLLAR = 0x24
 
 
@@ -45,6 +48,8 @@ class Inbound:
         self._table = table
         self._fanout = fanout
         self._closing = closing
+        self._persistence = state.options.persistence
+        self._ways = _ways(state.options.store_qos0)
 
     # ---------------------------------------------------------------- PUBLISH
     def publish(self, connection: Connection, packet: Publish) -> None:
@@ -68,10 +73,12 @@ class Inbound:
 
     def publish_run(self, connection: Connection, run: PublishRun) -> None:
         state = self._state
+        if self._persistence is not None:
+            run = _marked(run, self._persistence)
         flags, topics = run.flags, run.topics
         count = len(flags)
         state.counters.publishes_received += count
-        ways = bytes(flags).translate(_WAYS)
+        ways = bytes(flags).translate(self._ways)
         if not state.options.retain and any(flag & 1 for flag in flags):
             self._closing.violation(connection, "RETAIN, which is not available", ReasonCode.RETAIN_NOT_SUPPORTED)  # [MQTT-3.2.2-14]
             return
@@ -159,7 +166,7 @@ class Inbound:
         if reply.stale:
             self._closing.superseded(connection)
             return
-        ways = entry.flags.translate(_WAYS)
+        ways = entry.flags.translate(self._ways)
         codes = reply.codes
         count = len(ways)
         one_way = ways.count(_QOS1) == count
@@ -198,7 +205,8 @@ class Inbound:
         if connection.version != MQTT_5:
             return False
         wanted = self._table.wanted
-        return any(code == NOBODY and not wanted(topic) for code, topic in zip(codes, entry.topics, strict=True))
+        rows = zip(codes, entry.flags, entry.topics, strict=True)
+        return any(code == NOBODY and not wanted(topic, not flags & NOT_STORED) for code, flags, topic in rows)
 
     def _answer(self, connection: Connection, entry: PublishEntry, ways: bytes, codes: bytes) -> None:
         """Acknowledge message by message, joining what is equal: some are QoS 2, or not all were stored."""
@@ -213,7 +221,7 @@ class Inbound:
             code = codes[index] if codes else STORED
             reason = ReasonCode.SUCCESS
             if code == NOBODY:
-                if is_5 and not self._table.wanted(entry.topics[index]):
+                if is_5 and not self._table.wanted(entry.topics[index], not entry.flags[index] & NOT_STORED):
                     reason = ReasonCode.NO_MATCHING_SUBSCRIBERS
             elif code == REPEATED:
                 state.counters.publishes_repeated += 1
@@ -294,6 +302,21 @@ class Inbound:
         for packet_id, known in zip(packet_ids, found, strict=True):
             reason = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
             self._state.outbox.write(connection, encode(MQTT_5, Ack(AckKind.PUBCOMP, packet_id, reason)))
+
+
+def _ways(store_qos0: bool) -> bytes:
+    """The way of a message by its flags; a table for bytes.translate."""
+    stored = stored_flags(store_qos0)
+    return bytes(
+        [_QOS2 if flags & 4 else _QOS1 if flags & 2 else _KEPT if flags & 1 or stored[flags] else _AT_ONCE for flags in range(256)]
+    )
+
+
+def _marked(run: PublishRun, persistence: Persistence) -> PublishRun:
+    """The run with NOT_STORED at the messages that durable sessions do not get from the store."""
+    excludes = persistence.excludes
+    flags = [flag | NOT_STORED if excludes(flag >> 1 & 3, topic) else flag for flag, topic in zip(run.flags, run.topics, strict=True)]
+    return PublishRun(flags, run.packet_ids, run.topics, run.bodies)
 
 
 def _columns(run: PublishRun, wanted: list[int]) -> tuple[list[int], list[int], list[bytes], list[bytes]]:

@@ -2,8 +2,9 @@
 
 A live subscription is one of
 - an ephemeral subscription: every message, at most at its granted QoS;
-- one of an online durable session granted QoS 0: every message, at QoS 0 (it has no route in any shard);
-- one of an online durable session granted QoS 1 or 2: only messages published at QoS 0; the store brings the others;
+- one of an online durable session that has no route in any shard, because it was granted QoS 0: every message, at QoS 0;
+- one of an online durable session that has a route: only messages that are not stored, at QoS 0; the store brings the others.
+  Not stored are those published at QoS 0, unless store_qos0 is on, and those that the persistence filter excludes;
 - a member of a shared group, which is an ephemeral subscription to `$share/name/filter`: its share of every message.
 
 One trie of filters holds all kinds of takers, groups under the filter behind their name, and what a topic leads to is kept
@@ -34,7 +35,7 @@ class LiveSub:
         self.filter = filter
         self.qos = qos
         self.every = every
-        """False: only messages published at QoS 0."""
+        """False: only messages that are not stored, which for short are called those of QoS 0 in names here."""
         self.no_local = bool(options & 1)
         self.retain_as_published = bool(options & 2)
         self.identifier = identifier
@@ -45,7 +46,7 @@ class LiveSub:
 
 
 class Targets:
-    """Where a topic's messages go: subscriptions and links, for messages published at QoS 0 and for the others; and groups."""
+    """Where a topic's messages go: subscriptions and links, for messages that are not stored and for the others; and groups."""
 
     __slots__ = ("groups", "peers", "peers_qos0", "subs", "subs_qos0")
 
@@ -106,10 +107,14 @@ class LiveTable:
         found = self.cache.get(topic, MISSING)
         return self.look_up(topic) if found is MISSING else found
 
-    def wanted(self, topic: bytes) -> bool:
-        """Whether a message published at QoS 1 or 2 to this topic goes anywhere live."""
+    def wanted(self, topic: bytes, stored: bool = True) -> bool:
+        """Whether a message to this topic goes anywhere live; stored: durable sessions get it from the store."""
         targets = self.targets(topic)
-        return targets is not None and bool(targets.subs or targets.peers or targets.groups)
+        if targets is None:
+            return False
+        if stored:
+            return bool(targets.subs or targets.peers or targets.groups)
+        return bool(targets.subs_qos0 or targets.peers_qos0 or targets.groups)
 
     def look_up(self, topic: bytes) -> Targets | None:
         """For a topic that is not cached."""

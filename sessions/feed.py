@@ -109,6 +109,13 @@ class ShardFeed:
         cursor.head = False
         del self._heads[cursor]
 
+    def look_again(self, cursor: Cursor) -> None:
+        """The cursor polls from the last place at which something came for it, not from the end of the feed: nothing between
+        the two has been given to it."""
+        cursor.head = False
+        del self._heads[cursor]
+        self._reader.fell_behind(cursor)
+
     def place_of(self, cursor: Cursor) -> Place:
         place = cursor.place
         return Place(self.upto) if cursor.head and self.upto > place.cut else place

@@ -6,6 +6,34 @@ Where the values come from (configuration) and where the counts go (metrics) is 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class ReadOverrides(NamedTuple):
+    """What a zone says of reading; None: what is said for everybody."""
+
+    batch_size: int | None = None
+    idle_poll_ms: int | None = None
+    renew_streams_ms: int | None = None
+
+
+NO_OVERRIDES = ReadOverrides()
+
+
+class Reads(NamedTuple):
+    """How a subscription reads.  batch_size: messages that one poll returns at most.  idle_poll_ms: after how long without a
+    message from a shard it asks by itself.  renew_streams_ms: how long the shard goes on with the streams that it matched."""
+
+    batch_size: int = 100
+    idle_poll_ms: int = 10_000
+    renew_streams_ms: int = 30_000
+
+    def changed_by(self, by: ReadOverrides) -> Reads:
+        return Reads(
+            self.batch_size if by.batch_size is None else by.batch_size,
+            self.idle_poll_ms if by.idle_poll_ms is None else by.idle_poll_ms,
+            self.renew_streams_ms if by.renew_streams_ms is None else by.renew_streams_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +42,12 @@ class SessionOptions:
 
     batch_size: int = 100
     """Messages that one poll returns at most."""
+    idle_poll_ms: int = 10_000
+    renew_streams_ms: int = 30_000
+    topic_zones: tuple[tuple[tuple[bytes, ...], ReadOverrides], ...] = ()
+    """What is different for subscriptions whose filter begins with one of some prefixes: the first that fits."""
+    store_qos0: bool = False
+    """Subscriptions granted QoS 0 have a route, so that their messages come from the store."""
     max_inflight: int = 1024
     """QoS 1 and 2 messages on their way to one client; its own Receive Maximum may be less."""
     max_subscriptions: int = 1 << 31
@@ -22,6 +56,8 @@ class SessionOptions:
     them at once costs as much as delivering them, and most are acknowledged before that."""
     heartbeat_ms: int = 5_000
     """The longest that acknowledgements of QoS 1 alone wait to be committed."""
+    gc_interval_ms: int = 600_000
+    """From the end of one look for routes that nobody knows to the next."""
     unsent_bytes_max: int = 8 << 20
     """Bytes that were read for one session and wait for its window.  The bound in count is its window and one batch."""
     poll_bytes_max: int = 1 << 20
@@ -37,6 +73,29 @@ class SessionOptions:
     commit_sessions_max: int = 1_000
     """Sessions whose rows go into one request; the others are in the next one."""
     routes_per_request_max: int = 1_000
+    queue_count_max: int = 1_000
+    queue_bytes_max: int = 8 << 20
+    """What waits for one session in memory; then the oldest is dropped."""
+    memory_bytes_max: int = 256 << 20
+    """What all sessions in memory hold, waiting or under way, counted once for each; then nothing more may wait."""
+    suback_wait_ms: int = 1_000
+    """The longest a SUBACK of a session in memory waits for gateways to confirm what they were told (PROTOCOLS 9)."""
+    forget_after_ms: int = 10_000
+    """Added to the expiry of a session in memory: its home counts from somewhat later, or earlier, and is the one that decides."""
+    publishers_max: int = 100_000
+    """Publishers whose newest connection number is remembered."""
+
+    @property
+    def reads(self) -> Reads:
+        """For everybody."""
+        return Reads(self.batch_size, self.idle_poll_ms, self.renew_streams_ms)
+
+    def reads_of(self, connection: Reads, filter: bytes) -> Reads:
+        """For a subscription of a connection: the zone of its topics comes before that of the connection."""
+        for prefixes, overrides in self.topic_zones:
+            if filter.startswith(prefixes):
+                return connection.changed_by(overrides)
+        return connection
 
 
 @dataclass(slots=True)
@@ -65,8 +124,28 @@ class Counters:
     feed_missed: int = 0
     """A session had no room for a feed frame, or the feed had a hole: it polls."""
     polls: int = 0
+    polls_idle: int = 0
+    """Asked without a cause, because nothing had been heard for a while."""
     subscribed: int = 0
     subscribe_late: int = 0
     unsubscribed: int = 0
     retained: int = 0
     routes_removed: int = 0
+    routes_collected: int = 0
+    """Routes that no subscription stood behind, found by the sweep: a fault of ours, mended."""
+    memory_attached: int = 0
+    memory_ended: int = 0
+    memory_taken: int = 0
+    """Messages that sessions in memory took, once for each; retained ones not counted."""
+    memory_dropped_queue_full: int = 0
+    """The oldest message of a session in memory, dropped because what waits for it was over its bounds."""
+    memory_dropped_all_full: int = 0
+    """A message that would have had to wait, dropped because all sessions in memory together were over theirs."""
+    memory_dropped_expired: int = 0
+    memory_forwards_stale: int = 0
+    memory_subacks_unconfirmed: int = 0
+    """SUBACKs sent although a gateway had not confirmed the filters in time."""
+    memory_handed_on: int = 0
+    """Messages of shared groups without a member here that were handed to a gateway."""
+    memory_shared_lost: int = 0
+    """Those for which there was no gateway either."""

@@ -4,6 +4,9 @@ Reading follows the window: a session asks for more when less than half of its b
 each subscription and shard.  After a reconnect the unfinished ranges are read again first, all of them, in their order; only
 then does anything new get a number.
 
+Messages that leave at QoS 0 (they are stored under store_qos0) have no number and are in no range: when the place behind them is
+committed they leave, once at most, and what was on its way when the connection ended does not come again.
+
 Holds: what waits unsent or was asked for is at most the window and one batch (one message when the byte bound is smaller
 than it); a message gets a number when it is put into the window's queue, in the order in which its shard told it.
 """
@@ -16,6 +19,7 @@ from collections.abc import Sequence
 from sessions.bodies import DUP, QOS1, QOS2, Bodies
 from sessions.committing import Committing
 from sessions.feed import ShardFeed
+from sessions.idle import Idle
 from sessions.ranges import COPIES, Range, Terms
 from sessions.session import Cursor, Reread, Session, Subscription
 from sessions.state import Later, State
@@ -31,6 +35,7 @@ class Reading:
         self._state = state
         self.feeds = [ShardFeed(state, shard, self) for shard in range(state.n_shards)]
         self._retry: Later[tuple[Session, Cursor | Reread]] = Later(state.options.retry_ms)
+        self._idle = Idle(state.n_shards, self._look_again)
         self.committing: Committing
 
     def place_of(self, cursor: Cursor) -> Place:
@@ -39,13 +44,16 @@ class Reading:
     # ---------------------------------------------------------------- subscriptions come and go
     def begin(self, session: Session, sub: Subscription) -> None:
         """Read for this subscription from the places of its cursors on."""
+        sub.reads = self._state.options.reads_of(session.reads, sub.terms.filter)
         for cursor in sub.cursors:
             self.feeds[cursor.shard].want(cursor)
             self._wait(session, cursor)
+            self._idle.watch(cursor, sub.reads.idle_poll_ms, self._state.now_ms)
         self._state.stir(session)
 
     def end(self, session: Session, sub: Subscription) -> None:
         for cursor in sub.cursors:
+            self._idle.forget(cursor)
             self.feeds[cursor.shard].unwant(cursor)
             session.places.pop(cursor, None)
             session.later.pop(cursor, None)
@@ -58,6 +66,7 @@ class Reading:
         self._state.forget_queries(session)
         for sub in session.subs.values():
             for cursor in sub.cursors:
+                self._idle.forget(cursor)
                 self.feeds[cursor.shard].unwant(cursor)
                 cursor.asked = cursor.waiting = False
                 if cursor.place != cursor.saved:
@@ -71,6 +80,7 @@ class Reading:
         session.rereads.clear()
         session.retained.clear()
         session.reserved = session.reserved_bytes = 0
+        session.held = False
         session.window.reconnect(0)
         session.one.reconnect()
         session.two.reconnect()
@@ -86,6 +96,8 @@ class Reading:
     # ---------------------------------------------------------------- asking
     def pump(self, session: Session) -> None:
         """Ask for what this session has room for."""
+        if session.held:
+            return
         if session.rereads:
             self._reread(session)
             if session.rereads:
@@ -93,14 +105,15 @@ class Reading:
         if not session.starving:
             return
         options, window = self._state.options, session.window
-        bound = window.size + options.batch_size
         while session.starving:
+            batch = session.starving[0].sub.reads.batch_size
+            bound = window.size + batch
             if (window.unsent + session.reserved) * 2 > bound:
                 return
             bytes_left = options.unsent_bytes_max - window.unsent_bytes - session.reserved_bytes
             if bytes_left * 2 < options.unsent_bytes_max:
                 return
-            count = min(options.batch_size, session.room(bound))
+            count = min(batch, session.room(bound))
             if count <= 0:
                 return
             self._poll(session, session.starving.popleft(), count, min(options.poll_bytes_max, bytes_left))
@@ -118,7 +131,8 @@ class Reading:
             if not cursor.sub.ended:
                 self._polled(session, cursor, told)
 
-        self._state.query(cursor.shard, Poll(cursor.sub.terms.filter, cursor.place, count, bytes_max), session, told)
+        poll = Poll(cursor.sub.terms.filter, cursor.place, count, bytes_max, cursor.sub.reads.renew_streams_ms)
+        self._state.query(cursor.shard, poll, session, told)
 
     def _polled(self, session: Session, cursor: Cursor, told: Told | None) -> None:
         self._state.stir(session)
@@ -132,6 +146,8 @@ class Reading:
             cursor.place = told.place
             if told.segments:
                 session.places[cursor] = None
+            else:
+                self._idle.polled(cursor, told.place)
         if told.at_head and not told.place.horizon:
             self.feeds[cursor.shard].join(cursor)
         else:
@@ -148,7 +164,12 @@ class Reading:
         cursor.waiting = True
         session.starving.append(cursor)
 
+    def _look_again(self, cursor: Cursor) -> None:
+        self._state.counters.polls_idle += 1
+        self.feeds[cursor.shard].look_again(cursor)
+
     def turn(self) -> None:
+        self._idle.turn(self._state.now_ms)
         for session, item in self._retry.due(self._state.now_ms):
             if isinstance(item, Reread):
                 item.asked = False
@@ -160,12 +181,13 @@ class Reading:
 
     @property
     def next_ms(self) -> int | None:
-        return self._retry.next_ms
+        due = [at for at in (self._retry.next_ms, self._idle.next_ms) if at is not None]
+        return min(due) if due else None
 
     # ---------------------------------------------------------------- FeedReader
     def take(self, cursor: Cursor, bodies: Bodies, indexes: list[int], streams: list[tuple[int, bytes]], after: int, upto: int) -> bool:
         session, options = cursor.sub.session, self._state.options
-        if session.room(session.window.size + options.batch_size) < len(indexes):
+        if session.held or session.room(session.window.size + cursor.sub.reads.batch_size) < len(indexes):
             return False
         if session.window.unsent_bytes + session.reserved_bytes > options.unsent_bytes_max:
             return False
@@ -200,7 +222,12 @@ class Reading:
                 self.committing.soon(session)
             else:
                 self.committing.lazily(session)
-        self._queue(session, terms, bodies, indexes, firsts, first1, first2, session.next_commit if count2 else NO_GATE)
+        gate = session.next_commit if count2 else NO_GATE
+        if count1 + count2 < len(firsts):
+            # What leaves at QoS 0 must not come again: the place behind it is committed first.
+            self.committing.soon(session)
+            gate = session.next_commit
+        self._queue(session, terms, bodies, indexes, firsts, first1, first2, gate)
 
     def copy(self, session: Session, sub: Subscription, values: list[bytes]) -> None:
         """Retained messages: those with a number become rows of the session, and leave when these are committed."""
@@ -227,7 +254,7 @@ class Reading:
     def _reread(self, session: Session) -> None:
         """In their order; asked for ahead, as far as there is room, and queued when all before them are."""
         options, window = self._state.options, session.window
-        bound = window.size + options.batch_size
+        bound = window.size + session.reads.batch_size
         for reread in session.rereads:
             if window.unsent + session.reserved > bound // 2 or window.unsent_bytes > options.unsent_bytes_max // 2:
                 break

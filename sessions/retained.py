@@ -51,8 +51,9 @@ class Retained:
         if not session.retained or session.rereads or session.retained[0].asked:
             return
         options = self._state.options
-        count = min(options.batch_size, session.room(session.window.size + options.batch_size))
-        if count <= 0 or session.window.unsent * 2 > session.window.size + options.batch_size:
+        batch = session.retained[0].sub.reads.batch_size
+        count = min(batch, session.room(session.window.size + batch))
+        if count <= 0 or session.window.unsent * 2 > session.window.size + batch:
             return
         if session.window.unsent_bytes * 2 > options.unsent_bytes_max:
             return

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sessions.options import Reads
 from sessions.ranges import Range, RangeLog, Terms
 from sessions.seqno import SPAN_MAX, Track
 from sessions.window import Window
@@ -45,21 +46,27 @@ class Cursor:
 
 
 class Subscription:
-    """An active subscription.  cursors: one per shard when QoS is 1 or 2, none at QoS 0.  ended: it was removed.
+    """An active subscription.  cursors: one per shard when it has a route, which it has at QoS 1 and 2, and at QoS 0 when it was
+    made under store_qos0; else none.  starts: as in its row.  reads: how it reads now.  ended: it was removed.
 
     retained_topics: while retained messages are being copied, the topics of newer ones that came through the store.
     """
 
-    __slots__ = ("cursors", "ended", "retained_topics", "session", "starts", "sub_id", "terms")
+    __slots__ = ("cursors", "ended", "reads", "retained_topics", "session", "starts", "sub_id", "terms")
 
     def __init__(self, session: Session, terms: Terms, starts: list[tuple[int, int]]) -> None:
         self.session = session
         self.sub_id = terms.sub_id
         self.terms = terms
         self.starts = starts
+        self.reads = session.reads
         self.cursors: list[Cursor] = []
         self.ended = False
         self.retained_topics: dict[bytes, None] | None = None
+
+    @property
+    def routed(self) -> bool:
+        return bool(self.starts)
 
     def row(self, state: int = ACTIVE) -> bytes:
         terms = self.terms
@@ -80,10 +87,10 @@ class Reread:
 
 class Session:
     __slots__ = (
-        "adding", "after_commit", "attached", "busy", "client", "commits_done", "committing", "conn", "dropped", "home",
-        "in_heartbeat", "in_lazy", "later", "link", "one", "operations", "places", "progress_dirty", "queries", "ranges", "received",
-        "releases", "removals", "rereads", "reserved", "reserved_bytes", "retained", "rows", "running", "session_id", "starving",
-        "subs", "two", "uncertain", "window",
+        "adding", "after_commit", "attached", "busy", "client", "commits_done", "committing", "conn", "dropped", "held", "home",
+        "in_heartbeat", "in_lazy", "later", "link", "one", "operations", "places", "progress_dirty", "queries", "ranges", "reads",
+        "received", "releases", "removals", "rereads", "reserved", "reserved_bytes", "retained", "rows", "running", "session_id",
+        "starving", "subs", "two", "uncertain", "window",
     )  # fmt: skip
 
     def __init__(self, client: bytes, session_id: int, home: int, one: Track, two: Track, ranges: RangeLog) -> None:
@@ -93,7 +100,11 @@ class Session:
         # The connection: `conn` stays after it is gone, because what it caused is committed in its name.
         self.conn = 0
         self.link = 0
+        self.reads = Reads()
+        """How its subscriptions read, by what was said for everybody and the zone of its connection."""
         self.attached = False
+        self.held = False
+        """The client does not read: nothing more is assigned."""
         self.dropped = False
         # Deliveries.
         self.one = one

@@ -56,8 +56,10 @@ class State:
         self.served = served
         self.slots = slots
         self.options = options
+        self.reads = options.reads
         self.counters = Counters()
         self.now_ms = 0
+        self.wall_ms = 0
         self.effects: list[Effect] = []
         self.sessions: dict[bytes, Session] = {}
         self.by_conn: dict[int, Session] = {}

@@ -2,7 +2,8 @@
 
 Batches are columns over the messages of one segment or feed frame; sending cuts slices from them.  They leave strictly in
 the order in which they were added: a batch that waits for a commit holds back those behind it, so order per topic needs no
-thought anywhere else.
+thought anywhere else.  Only what leaves at QoS 0 needs no room and passes messages that wait for some: order is promised per
+QoS [MQTT-4.6.0-5], and what waits here when the connection ends is lost at QoS 0.
 
 Holds after every call (see check): `unsent` and `unsent_bytes` are the sums over the queue; `inflight` never exceeds `size`
 by what was sent here.
@@ -28,7 +29,7 @@ class Batch:
     of this session after which it may leave.
     """
 
-    __slots__ = ("at", "bodies", "bytes", "firsts", "gate", "identifier", "indexes", "numbers", "packet_ids", "qos")
+    __slots__ = ("at", "bodies", "bytes", "firsts", "gate", "identifier", "indexes", "numbers", "packet_ids", "qos", "zeros")
 
     def __init__(
         self, bodies: Bodies, indexes: Sequence[int], firsts: bytes, packet_ids: list[int], numbers: Sequence[int],
@@ -42,9 +43,24 @@ class Batch:
         self.qos = qos
         self.identifier = identifier
         self.gate = gate
+        self.zeros = 0 if qos else firsts.count(0x30) + firsts.count(0x31)
+        """Messages of QoS 0."""
         self.at = 0
         whole = len(bodies.messages)
         self.bytes = bodies.bytes if len(firsts) == whole else bodies.bytes * len(firsts) // whole
+
+    def part(self, chosen: Sequence[int]) -> Batch:
+        """These of its messages."""
+        return Batch(
+            self.bodies,
+            [self.indexes[at] for at in chosen],
+            bytes([self.firsts[at] for at in chosen]),
+            [self.packet_ids[at] for at in chosen],
+            [self.numbers[at] for at in chosen],
+            0,
+            self.identifier,
+            self.gate,
+        )
 
 
 class Sink(Protocol):
@@ -54,7 +70,7 @@ class Sink(Protocol):
 
 
 class Window:
-    __slots__ = ("inflight", "queue", "size", "unsent", "unsent_bytes")
+    __slots__ = ("inflight", "queue", "size", "unsent", "unsent_bytes", "zeros")
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -62,6 +78,8 @@ class Window:
         self.queue: deque[Batch] = deque()
         self.unsent = 0
         self.unsent_bytes = 0
+        self.zeros = 0
+        """Messages of QoS 0 in the batches of the queue."""
 
     def reconnect(self, size: int) -> None:
         """Another connection, or none: what was not sent is read again from its ranges."""
@@ -70,11 +88,13 @@ class Window:
         self.queue.clear()
         self.unsent = 0
         self.unsent_bytes = 0
+        self.zeros = 0
 
     def add(self, batch: Batch) -> None:
         self.queue.append(batch)
         self.unsent += len(batch.firsts)
         self.unsent_bytes += batch.bytes
+        self.zeros += batch.zeros
 
     def send(self, sink: Sink, conn: int, commits_done: int, one: Track, two: Track) -> int:
         """Send what the window and the gates allow; how many messages that were."""
@@ -102,7 +122,33 @@ class Window:
                 break
             queue.popleft()
             self.unsent_bytes -= batch.bytes
+            self.zeros -= batch.zeros
+        if self.zeros and queue[0].gate <= commits_done:
+            sent += self._pass(sink, conn, commits_done)
         self.unsent -= sent
+        return sent
+
+    def _pass(self, sink: Sink, conn: int, commits_done: int) -> int:
+        """The window is full: send what leaves at QoS 0, as far as no commit is waited for."""
+        waiting: deque[Batch] = deque()
+        queue, sent = self.queue, 0
+        while queue and queue[0].gate <= commits_done:
+            batch = queue.popleft()
+            if not batch.zeros:
+                waiting.append(batch)
+                continue
+            left = range(batch.at, len(batch.firsts))
+            passing = [at for at in left if not batch.firsts[at] & _QOS_BITS]
+            if passing:
+                sink.deliver(conn, batch.part(passing), 0, len(passing))
+                sent += len(passing)
+            self.unsent_bytes -= batch.bytes
+            self.zeros -= batch.zeros
+            if len(passing) < len(left):
+                rest = batch.part([at for at in left if batch.firsts[at] & _QOS_BITS])
+                self.unsent_bytes += rest.bytes
+                waiting.append(rest)
+        queue.extendleft(reversed(waiting))
         return sent
 
     def _send_mixed(self, batch: Batch, one: Track, two: Track) -> int:
@@ -120,4 +166,5 @@ class Window:
     def check(self) -> None:
         assert self.unsent == sum(len(batch.firsts) - batch.at for batch in self.queue)
         assert self.unsent_bytes == sum(batch.bytes for batch in self.queue)
+        assert self.zeros == sum(batch.zeros for batch in self.queue)
         assert self.inflight >= 0

@@ -30,9 +30,13 @@ class Reader:
     def __init__(self, store: Store, tail: Tail) -> None:
         self._store = store
         self._tail = tail
-        self._sweeps: OrderedDict[tuple[bytes, int, int], list[tuple[int, Stream]]] = OrderedDict()
+        self._sweeps: OrderedDict[tuple[bytes, int, int], tuple[int, list[tuple[int, Stream]]]] = OrderedDict()
+        """The streams of a sweep, and when they were matched."""
+        self.matched = 0
+        """How often a filter was matched with the learned topic structure."""
 
-    def poll(self, ask: Poll, watermark: int) -> Polled:
+    def poll(self, ask: Poll, watermark: int, now_ms: int = 0) -> Polled:
+        """now_ms: of any clock that does not go back."""
         place = ask.place
         if place.horizon == 0:
             if place.cut >= watermark:
@@ -42,7 +46,7 @@ class Reader:
                 if polled is not None:
                     return polled
             place = Place(place.cut, watermark)
-        return self._sweep(ask, place, watermark)
+        return self._sweep(ask, place, watermark, now_ms)
 
     def range(self, ask: ReadRange, watermark: int) -> RangeRead:
         """The messages of a range, as they were told the first time."""
@@ -94,9 +98,9 @@ class Reader:
         segments = [Segment(list(streams), ask.place.cut, upto, True, positions, chosen)] if chosen else []
         return Polled(Place(upto), segments, upto == watermark)
 
-    def _sweep(self, ask: Poll, place: Place, watermark: int) -> Polled:
+    def _sweep(self, ask: Poll, place: Place, watermark: int, now_ms: int) -> Polled:
         cut, horizon = place.cut, place.horizon
-        streams = self._streams(ask.filter, cut, horizon)
+        streams = self._streams(ask, cut, horizon, now_ms)
         at = bisect_left(streams, (place.generation, place.static), key=lambda item: (item[0], item[1].static))
         segments: list[Segment] = []
         whole = Segment([], cut, horizon, False, [], [])
@@ -138,15 +142,17 @@ class Reader:
         self._sweeps.pop((ask.filter, cut, horizon), None)
         return Polled(Place(horizon), segments, horizon == watermark)
 
-    def _streams(self, topic_filter: bytes, cut: int, horizon: int) -> list[tuple[int, Stream]]:
-        key = (topic_filter, cut, horizon)
+    def _streams(self, ask: Poll, cut: int, horizon: int, now_ms: int) -> list[tuple[int, Stream]]:
+        """Where the sweep goes, in order.  A sweep ends at its horizon and all streams below that are known when it begins, so a
+        list that is old misses nothing; it still names the streams of generations that were dropped since."""
+        key = (ask.filter, cut, horizon)
         known = self._sweeps.get(key)
-        if known is None:
-            known = [(int(generation), stream) for generation, stream in self._store.streams(topic_filter, cut)]
-            self._sweeps[key] = known
+        if known is None or now_ms - known[0] >= ask.renew_ms:
+            self.matched += 1
+            known = self._sweeps[key] = (now_ms, [(int(generation), stream) for generation, stream in self._store.streams(ask.filter, cut)])
             if len(self._sweeps) > SWEEPS_REMEMBERED:
                 self._sweeps.popitem(last=False)
-        return known
+        return known[1]
 
 
 __all__ = ["Reader", "StructureMismatch"]

@@ -1,0 +1,98 @@
+"""Subscriptions at the head that hear nothing: after a while they ask their shard by themselves.
+
+Messages are pushed, so there is nothing to find, unless a wake-up got lost.  A cursor is looked at once per interval; when its
+place is the one it had at the last look, nothing has come for it, and it polls from that place, not from the end of the feed:
+what the feed wrongly left out lies between the two.
+
+Looks come in slots, so that many silent subscriptions wake the process a few times a second, not all the time; and in each
+slot so few cursors ask that no shard notices.  What is left over is next in the slot after.  Nothing is done here when a
+message comes.
+
+Holds: a cursor that is watched is in exactly one queue, once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from sessions.session import Cursor
+from shards.frames import Place
+
+SLOT_MS = 250
+ASKING_PER_SLOT = 12
+"""Per shard."""
+NEVER_MS = 1 << 61
+
+
+class Watch:
+    """One cursor, its interval, and the place that it had when it was last looked at."""
+
+    __slots__ = ("cursor", "every_ms", "place")
+
+    def __init__(self, cursor: Cursor, every_ms: int) -> None:
+        self.cursor = cursor
+        self.every_ms = every_ms
+        self.place = cursor.place
+
+
+class Idle:
+    def __init__(self, n_shards: int, ask: Callable[[Cursor], None]) -> None:
+        """ask: poll for a cursor that is at the head, from its own place."""
+        self._ask = ask
+        self._asking_max = ASKING_PER_SLOT * n_shards
+        self._queues: dict[int, deque[tuple[int, Watch]]] = {}
+        """By interval, so that each is in the order of time."""
+        self._watched: dict[Cursor, Watch] = {}
+        self._next_slot_ms = 0
+
+    def watch(self, cursor: Cursor, every_ms: int, now_ms: int) -> None:
+        if every_ms < NEVER_MS:
+            watch = self._watched[cursor] = Watch(cursor, every_ms)
+            self._look_later(watch, now_ms)
+
+    def forget(self, cursor: Cursor) -> None:
+        self._watched.pop(cursor, None)
+
+    def polled(self, cursor: Cursor, place: Place) -> None:
+        """A poll brought nothing: its new place does not mean that something was heard."""
+        watch = self._watched.get(cursor)
+        if watch is not None:
+            watch.place = place
+
+    def turn(self, now_ms: int) -> None:
+        if now_ms < self._next_slot_ms:
+            return
+        asking = 0
+        for queue in self._queues.values():
+            while queue and queue[0][0] <= now_ms:
+                if asking == self._asking_max:
+                    self._next_slot_ms = now_ms + SLOT_MS
+                    return
+                _, watch = queue.popleft()
+                cursor = watch.cursor
+                if self._watched.get(cursor) is not watch:
+                    continue
+                if cursor.head and cursor.place is watch.place:
+                    asking += 1
+                    self._ask(cursor)
+                watch.place = cursor.place
+                self._look_later(watch, now_ms)
+
+    @property
+    def next_ms(self) -> int | None:
+        due = [queue[0][0] for queue in self._queues.values() if queue]
+        return max(min(due), self._next_slot_ms) if due else None
+
+    def _look_later(self, watch: Watch, now_ms: int) -> None:
+        at_ms = now_ms + watch.every_ms
+        if watch.every_ms > SLOT_MS:
+            at_ms += -at_ms % SLOT_MS
+        queue = self._queues.get(watch.every_ms)
+        if queue is None:
+            queue = self._queues[watch.every_ms] = deque()
+        queue.append((at_ms, watch))
+
+    def check(self) -> None:
+        queued = [watch for queue in self._queues.values() for _, watch in queue if self._watched.get(watch.cursor) is watch]
+        assert len(queued) == len(self._watched)
