@@ -25,12 +25,12 @@ class Publisher:
         self._qos = qos
         self._pause_s = 1 / per_second
         self._topics = list(chosen)
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self.next_number = 0
 
     async def begin(self) -> None:
         await self.client.start()
-        self._task = asyncio.create_task(self._run(), name=f"publisher {self.client.client_id}")
+        self.task = asyncio.create_task(self._run(), name=f"publisher {self.client.client_id}")
 
     async def _run(self) -> None:
         due = time.monotonic()
@@ -40,12 +40,16 @@ class Publisher:
             number = await self.client.publish(self._topics[self.next_number % len(self._topics)], self._qos, size=64)
             self.next_number = number + 1
 
+    def cease(self) -> None:
+        """Publish nothing more."""
+        if self.task is not None:
+            self.task.cancel()
+
     async def finish(self, timeout_s: float) -> None:
         """Publish nothing more, and wait for what is under way."""
-        if self._task is not None:
-            if self._task.done():
-                self._task.result()
-            self._task.cancel()
+        if self.task is not None and self.task.done():
+            self.task.result()
+        self.cease()
         await self.client.acknowledged(timeout_s)
 
     def newest_acknowledged(self) -> int:
@@ -85,8 +89,7 @@ async def at_work(publishers: list[Publisher], sessions: list[Client]) -> AsyncI
         yield
     finally:
         for publisher in publishers:
-            if publisher._task is not None:
-                publisher._task.cancel()
+            publisher.cease()
         await asyncio.gather(*(each.stop() for each in [*(p.client for p in publishers), *sessions]), return_exceptions=True)
 
 

@@ -1,0 +1,161 @@
+"""What a broker takes while it is soaked: memory and descriptors of its processes by role, and the rows of its homes.
+
+Processes that are killed come back, so figures are compared by role: the median of the second fifth of the time with that of the last
+fifth. A process in its first seconds says nothing and is left out. Beside that, how a process grows within its own life, for those that
+were left alone for long enough. Home rows are counted in the store itself, opened for reading beside the shard that owns it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import cast
+
+import psutil
+from rocksdict import AccessType, Options, Rdict
+
+from tests.broker.running import Process
+from tests.gates.footprint import MB, disk_bytes, pss_bytes
+
+OPEN_TRIES = 5
+YOUNG_S = 10.0
+LONG_LIFE_S = 150.0
+MEMORY_MORE, MEMORY_MORE_MB = 1.15, 10.0
+DESCRIPTORS_MORE, DESCRIPTORS_MORE_COUNT = 1.25, 16.0
+ROWS_MORE, ROWS_MORE_COUNT = 1.25, 100.0
+NO_BOUND = float("inf")
+SETTLED_S = {"n": 300.0, "c": 600.0, "z": NO_BOUND}
+"""Kinds of home rows that grow for so long before the oldest go: what senders that were killed asked, connections of sessions that have
+expired; and for ever, a few bytes for each process that was killed, senders that are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    at_s: float
+    role: str
+    pid: int
+    age_s: float
+    pss_mb: float
+    descriptors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Of all shards together: home rows and bytes by kind, and what the directory takes on the disk."""
+
+    at_s: float
+    counts: Counter[str]
+    bytes: int
+    disk_bytes: int
+
+
+@dataclass(slots=True)
+class Watch:
+    """Grows while the soak runs."""
+
+    began: float = field(default_factory=time.monotonic)
+    samples: list[Sample] = field(default_factory=list)
+    rows: list[Rows] = field(default_factory=list)
+
+    def look(self, processes: Iterable[Process]) -> None:
+        at_s = time.monotonic() - self.began
+        for each in processes:
+            try:
+                age_s = time.time() - psutil.Process(each.pid).create_time()
+                descriptors = len(os.listdir(f"/proc/{each.pid}/fd"))
+                pss_mb = pss_bytes([each.pid]) / MB
+            except (psutil.NoSuchProcess, OSError):
+                continue
+            if pss_mb:
+                self.samples.append(Sample(at_s, each.role if each.role != "ray" else each.name, each.pid, age_s, pss_mb, descriptors))
+
+    def count_rows(self, stores: Iterable[Path], data_dir: Path) -> None:
+        counts: Counter[str] = Counter()
+        size = 0
+        for store in stores:
+            for key, length in home_rows(store):
+                counts[chr(key[0])] += 1
+                size += len(key) + length
+        self.rows.append(Rows(time.monotonic() - self.began, counts, size, disk_bytes(data_dir)))
+
+
+def home_rows(store: Path) -> Iterable[tuple[bytes, int]]:
+    """Keys of family 0 and the length of their values, as they are in the store now, while its shard works on."""
+    failed: Exception | None = None
+    for _ in range(OPEN_TRIES):
+        try:
+            return _rows_of(str(store))
+        except Exception as error:  # rocksdict has no other; a log file that the shard has deleted meanwhile makes opening fail
+            failed = error
+            time.sleep(0.2)
+    raise AssertionError(f"{store} could not be read") from failed
+
+
+def _rows_of(store: str) -> list[tuple[bytes, int]]:
+    families = {name: Options(raw_mode=True) for name in Rdict.list_cf(store, Options(raw_mode=True))}
+    db = Rdict(store, Options(raw_mode=True), families, AccessType.read_only())
+    try:
+        return [(cast("bytes", key), len(cast("bytes", value))) for key, value in db.items()]
+    finally:
+        db.close()
+
+
+def fifth(values: list[tuple[float, float]], which: int, total_s: float) -> float | None:
+    """The median of the values, each with its time, in the which-th fifth."""
+    found = [value for at_s, value in values if total_s * (which - 1) / 5 <= at_s <= total_s * which / 5]
+    return median(found) if found else None
+
+
+def compare(
+    name: str, values: list[tuple[float, float]], total_s: float, factor: float, more: float, unit: str = ""
+) -> tuple[str, bool] | None:
+    """(for people, flat or not); None when it was not seen in both fifths."""
+    second, last = fifth(values, 2, total_s), fifth(values, 5, total_s)
+    if second is None or last is None:
+        return None
+    return f"{name} {second:.0f} -> {last:.0f}{unit}", last <= second * factor + more
+
+
+def judge(watch: Watch, total_s: float) -> tuple[list[str], list[str]]:
+    """(figures, what is not flat)."""
+    by_role: dict[str, list[Sample]] = defaultdict(list)
+    for sample in watch.samples:
+        if sample.age_s >= YOUNG_S:
+            by_role[sample.role].append(sample)
+    judged: list[tuple[str, bool] | None] = []
+    for role, samples in sorted(by_role.items()):
+        memory = [(each.at_s, each.pss_mb) for each in samples]
+        judged.append(compare(f"{role} PSS", memory, total_s, MEMORY_MORE, MEMORY_MORE_MB, " MB"))
+        descriptors = [(each.at_s, float(each.descriptors)) for each in samples]
+        judged.append(compare(f"{role} descriptors", descriptors, total_s, DESCRIPTORS_MORE, DESCRIPTORS_MORE_COUNT))
+    for kind in sorted({kind for each in watch.rows for kind in each.counts}):
+        rows = [(each.at_s, float(each.counts[kind])) for each in watch.rows]
+        settled = total_s * 0.3 >= SETTLED_S.get(kind, 0.0)
+        judged.append(compare(f"home rows {kind!r}", rows, total_s, ROWS_MORE if settled else NO_BOUND, ROWS_MORE_COUNT))
+    judged += lives(watch)
+    seen = [each for each in judged if each is not None]
+    return [figure for figure, _ in seen], [figure for figure, flat in seen if not flat]
+
+
+def lives(watch: Watch) -> list[tuple[str, bool] | None]:
+    """For each role, the process that grew most within a long life: from its second fifth to its last."""
+    by_pid: dict[tuple[str, int], list[Sample]] = defaultdict(list)
+    for sample in watch.samples:
+        by_pid[sample.role, sample.pid].append(sample)
+    worst: dict[str, tuple[float, tuple[str, bool] | None]] = {}
+    for (role, _), samples in by_pid.items():
+        life_s = samples[-1].age_s - samples[0].age_s
+        if life_s < LONG_LIFE_S:
+            continue
+        began = samples[0].age_s
+        values = [(each.age_s - began, each.pss_mb) for each in samples]
+        grown = (fifth(values, 5, life_s) or 0.0) - (fifth(values, 2, life_s) or 0.0)
+        if role not in worst or grown > worst[role][0]:
+            name = f"the {role} that grew most, in {life_s:.0f} s of its life,"
+            worst[role] = (grown, compare(name, values, life_s, MEMORY_MORE, MEMORY_MORE_MB, " MB"))
+    return [judged for _, (_, judged) in sorted(worst.items())]
