@@ -49,6 +49,7 @@ class Connack:
     session_present: bool
     code: int
     receive_maximum: int
+    expiry_s: int | None = None
 
 
 def varint(number: int) -> bytes:
@@ -133,7 +134,7 @@ def _head(buffer: bytearray, at: int) -> tuple[int, int] | None:
 
 def read_connack(version: Version, body: bytes) -> Connack:
     properties = _numbers(body, 2) if version == 5 and len(body) > 2 else {}
-    return Connack(bool(body[0] & 1), body[1], properties.get(RECEIVE_MAXIMUM, PACKET_IDS))
+    return Connack(bool(body[0] & 1), body[1], properties.get(RECEIVE_MAXIMUM, PACKET_IDS), properties.get(SESSION_EXPIRY))
 
 
 def read_publish(version: Version, flags: int, body: bytes) -> Publish:

@@ -1,0 +1,431 @@
+"""The table of lives: every way one client can come, go, and come again, as a product of dimensions without the impossible.
+
+A life has three connections.  The first one makes a session, lets it hold something, and ends in one of the ways there are;
+the second comes during that end or after a while, perhaps through another gateway or in another version; the third only asks
+whether the second one's session is still there.  What must be observed is the oracle's, how it is played the player's.
+
+The dimensions are in DIMENSIONS, in the order in which a life is put together.  What cannot be is removed by the functions in
+RULES, each of which is named after its reason and takes the dimensions it speaks of.  `full` is the whole product; a few
+dimensions that do not act upon the others (DRAWN) are drawn at random there instead of multiplied.  `pairs` is a small part
+of it in which every two values that can meet do meet.
+
+Times are seconds and short, so that a real broker can live through them too.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from enum import Enum
+from itertools import combinations
+from random import Random
+from typing import Any
+
+from tests.broker.wire import Version
+
+MARGIN_S = 1.0
+"""Nothing is asked of a broker closer than this to the moment at which the answer changes."""
+NEVER_S = 0xFFFFFFFF
+NOTICED_S = (17.0, 23.5)
+"""How long after its gateway was killed a connection counts as ended: the home waits 20 s for the gateway to be heard."""
+
+
+class Expiry(Enum):
+    """Session expiry as a client says it.  KEPT is that of 3.1.1 without clean session: the broker's own, longer than any life."""
+
+    NONE = 0
+    SHORT = 5
+    LONG = 12
+    NEVER = NEVER_S
+    KEPT = 604_800
+
+
+class Before(Enum):
+    """What there was before the first connection: an offline session has a subscription, to a topic of its own."""
+
+    NOTHING = "new"
+    OFFLINE = "known"
+
+
+class Holds(Enum):
+    """What the session holds when its first connection ends."""
+
+    NOTHING = "nothing"
+    SUBSCRIPTION = "a subscription"
+    MISSED = "messages that came while it was away"
+    UNACKED = "QoS 1 without PUBACK"
+    UNRECEIVED = "QoS 2 without PUBREC"
+    UNCOMPLETED = "QoS 2 after PUBREC"
+    INCOMING = "its own QoS 2 message without PUBREL"
+    ALL = "one of each"
+    BACKLOG = "a backlog that is being replayed"
+
+
+class Ending(Enum):
+    """How the first connection ends."""
+
+    DISCONNECT = "DISCONNECT"
+    DISCONNECT_ZERO = "DISCONNECT with expiry 0"
+    DISCONNECT_SHORTER = "DISCONNECT with a shorter expiry"
+    DISCONNECT_LONGER = "DISCONNECT with a longer expiry"
+    DISCONNECT_NEVER = "DISCONNECT with no expiry at all"
+    DISCONNECT_REFUSED = "DISCONNECT with an expiry after none"
+    WITH_WILL = "DISCONNECT with will"
+    WITH_WILL_ZERO = "DISCONNECT with will and expiry 0"
+    WITH_WILL_SHORTER = "DISCONNECT with will and a shorter expiry"
+    WITH_WILL_LONGER = "DISCONNECT with will and a longer expiry"
+    CLOSED = "socket closed"
+    KEEP_ALIVE = "keep alive lost"
+    PROTOCOL_ERROR = "protocol error"
+    TAKEN_OVER = "taken over"
+    REPLAYING = "taken over while replaying"
+    DISCONNECTING = "taken over while disconnecting"
+    DISCONNECTING_WILL = "taken over while disconnecting with will"
+    DISCONNECTING_ZERO = "taken over while disconnecting with expiry 0"
+    KILLED = "gateway killed"
+
+
+class Will(Enum):
+    """The will of the first connection, by its delay.  LONGER is longer than any expiry that ends."""
+
+    NONE = -1
+    AT_ONCE = 0
+    SHORTER = 2
+    LONGER = 25
+
+
+class When(Enum):
+    """When the second connection comes, after the end of the first."""
+
+    DURING = "during it"
+    AT_ONCE = "at once"
+    BEFORE_WILL = "before the will"
+    AFTER_WILL = "after the will"
+    BEFORE_EXPIRY = "before expiry"
+    AFTER_EXPIRY = "after expiry"
+
+
+class Third(Enum):
+    """When the third connection comes, after the end of the second: before or after a short expiry has passed."""
+
+    EARLY = "early"
+    LATE = "late"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    version: Version
+    clean: bool
+    expiry: Expiry
+    ending: Ending
+    holds: Holds
+    will: Will
+    will_qos: int
+    will_retain: bool
+    before: Before
+    second_version: Version
+    second_clean: bool
+    second_expiry: Expiry
+    when: When
+    elsewhere: bool
+    """The second connection comes through another gateway."""
+    third: Third
+
+    @property
+    def name(self) -> str:
+        """Readable, and the same in every run."""
+        will = "no will" if self.will is Will.NONE else f"will {self.will.value}s q{self.will_qos}{' retained' if self.will_retain else ''}"
+        first = f"{self.before.value} v{self.version} {'clean' if self.clean else 'resume'} {_shown(self.expiry)}"
+        second = f"v{self.second_version} {'clean' if self.second_clean else 'resume'} {_shown(self.second_expiry)}"
+        place = "elsewhere" if self.elsewhere else "same gateway"
+        return f"{first}, {will}, {self.holds.value} / {self.ending.value} / {second}, {self.when.value}, {place} / {self.third.value}"
+
+
+def _shown(expiry: Expiry) -> str:
+    return expiry.name.lower() if expiry.value in (NEVER_S, Expiry.KEPT.value) else f"{expiry.value}s"
+
+
+# -------------------------------------------------------------------- what a value means
+
+TAKEOVERS = {Ending.TAKEN_OVER, Ending.REPLAYING, Ending.DISCONNECTING, Ending.DISCONNECTING_WILL, Ending.DISCONNECTING_ZERO}
+DISCONNECTING = {Ending.DISCONNECTING, Ending.DISCONNECTING_WILL, Ending.DISCONNECTING_ZERO}
+WITH_WILL = {Ending.WITH_WILL, Ending.WITH_WILL_ZERO, Ending.WITH_WILL_SHORTER, Ending.WITH_WILL_LONGER, Ending.DISCONNECTING_WILL}
+_OF_3_1_1 = {
+    *(Ending.DISCONNECT, Ending.CLOSED, Ending.KEEP_ALIVE, Ending.PROTOCOL_ERROR, Ending.TAKEN_OVER, Ending.REPLAYING),
+    *(Ending.DISCONNECTING, Ending.KILLED),
+}
+_SHORTER = {Expiry.SHORT: 3, Expiry.LONG: 5, Expiry.NEVER: 5}
+_LONGER = {Expiry.SHORT: 12, Expiry.LONG: 20}
+_SAYS_SHORTER = {Ending.DISCONNECT_SHORTER, Ending.WITH_WILL_SHORTER}
+_SAYS_LONGER = {Ending.DISCONNECT_LONGER, Ending.WITH_WILL_LONGER}
+_SAYS_ZERO = {Ending.DISCONNECT_ZERO, Ending.WITH_WILL_ZERO, Ending.DISCONNECTING_ZERO}
+
+
+def said_s(expiry: Expiry, ending: Ending) -> int | None:
+    """The Session Expiry Interval in the DISCONNECT; None: it has none, or there is no DISCONNECT."""
+    if ending in _SAYS_ZERO:
+        return 0
+    if ending in _SAYS_SHORTER:
+        return _SHORTER.get(expiry)
+    if ending in _SAYS_LONGER:
+        return _LONGER.get(expiry)
+    if ending is Ending.DISCONNECT_NEVER:
+        return NEVER_S
+    if ending is Ending.DISCONNECT_REFUSED:
+        return Expiry.SHORT.value
+    return None
+
+
+def kept_s(expiry: Expiry, ending: Ending) -> int:
+    """How long the session outlives its first connection, if the end comes about as it is meant to."""
+    said = None if ending is Ending.DISCONNECT_REFUSED else said_s(expiry, ending)
+    return expiry.value if said is None else said
+
+
+def gap_s(expiry: Expiry, ending: Ending, will: Will, when: When) -> float:
+    """From the end of the first connection to the second CONNECT; of a killed gateway, from the kill."""
+    kept = kept_s(expiry, ending)
+    killed = ending is Ending.KILLED
+    if when is When.DURING:
+        return 0.0
+    if when is When.AT_ONCE:
+        return 0.1
+    if when is When.BEFORE_WILL:
+        return will.value - MARGIN_S
+    if when is When.AFTER_WILL:
+        return will.value + 1.5 * MARGIN_S
+    if when is When.BEFORE_EXPIRY:
+        long = NOTICED_S[1] + Will.SHORTER.value + 2 * MARGIN_S if killed else 8.0
+        return kept - MARGIN_S if kept < Expiry.KEPT.value else long
+    return (NOTICED_S[1] if killed else 0.0) + kept + 1.5 * MARGIN_S
+
+
+def third_gap_s(second_expiry: Expiry, third: Third) -> float:
+    """From the end of the second connection to the third CONNECT."""
+    if third is Third.LATE:
+        return Expiry.SHORT.value + 1.5 * MARGIN_S
+    return 0.2 if second_expiry is Expiry.NONE else second_expiry.value - MARGIN_S
+
+
+# -------------------------------------------------------------------- what cannot be
+
+Rule = Callable[..., bool]
+"""Whether these values cannot meet.  The names of its parameters are those of the dimensions."""
+
+
+def _expiry_and_version_do_not_match(version: Version, clean: bool, expiry: Expiry) -> bool:
+    if version == 5:
+        return expiry is Expiry.KEPT
+    return expiry is not (Expiry.NONE if clean else Expiry.KEPT)
+
+
+def a_client_of_3_1_1_has_no_expiry_of_its_own(version: Version, clean: bool, expiry: Expiry) -> bool:
+    return _expiry_and_version_do_not_match(version, clean, expiry)
+
+
+def nor_has_the_second_one(second_version: Version, second_clean: bool, second_expiry: Expiry) -> bool:
+    return _expiry_and_version_do_not_match(second_version, second_clean, second_expiry)
+
+
+def a_disconnect_of_3_1_1_says_nothing(version: Version, ending: Ending) -> bool:
+    return version == 4 and ending not in _OF_3_1_1
+
+
+def a_new_expiry_is_another_one(expiry: Expiry, ending: Ending) -> bool:
+    if ending in _SAYS_SHORTER:
+        return expiry not in _SHORTER
+    if ending in _SAYS_LONGER:
+        return expiry not in _LONGER
+    if ending is Ending.DISCONNECT_NEVER:
+        return expiry not in (Expiry.SHORT, Expiry.LONG)
+    return ending in (Ending.WITH_WILL_ZERO, Ending.DISCONNECTING_ZERO) and expiry is Expiry.NONE
+
+
+def only_who_has_no_expiry_is_refused_one(expiry: Expiry, ending: Ending) -> bool:
+    return ending is Ending.DISCONNECT_REFUSED and expiry is not Expiry.NONE
+
+
+def only_a_resumed_session_has_a_backlog(before: Before, clean: bool, ending: Ending) -> bool:
+    return ending is Ending.REPLAYING and (clean or before is Before.NOTHING)
+
+
+def a_backlog_is_what_is_replayed(ending: Ending, holds: Holds) -> bool:
+    return (ending is Ending.REPLAYING) is not (holds is Holds.BACKLOG)
+
+
+def who_is_taken_over_misses_nothing(ending: Ending, holds: Holds) -> bool:
+    return ending in TAKEOVERS and holds is Holds.MISSED
+
+
+def a_will_of_3_1_1_has_no_delay(version: Version, will: Will) -> bool:
+    return version == 4 and will.value > 0
+
+
+def a_delay_is_shorter_or_longer_than_something(expiry: Expiry, ending: Ending, will: Will) -> bool:
+    kept = kept_s(expiry, ending)
+    return (will is Will.SHORTER and kept <= will.value) or (will is Will.LONGER and kept >= will.value)
+
+
+def no_will_has_no_qos(will: Will, will_qos: int) -> bool:
+    return will is Will.NONE and will_qos > 0
+
+
+def nor_is_it_retained(will: Will, will_retain: bool) -> bool:
+    return will is Will.NONE and will_retain
+
+
+def a_takeover_comes_during_the_life(ending: Ending, when: When) -> bool:
+    return (ending in TAKEOVERS) is not (when is When.DURING)
+
+
+def before_and_after_a_will_need_one_that_waits(will: Will, when: When) -> bool:
+    return when in (When.BEFORE_WILL, When.AFTER_WILL) and will is not Will.SHORTER
+
+
+def what_has_no_expiry_is_not_waited_for(expiry: Expiry, ending: Ending, when: When) -> bool:
+    kept = kept_s(expiry, ending)
+    return (when is When.BEFORE_EXPIRY and kept == 0) or (when is When.AFTER_EXPIRY and not 0 < kept < Expiry.KEPT.value)
+
+
+def moments_too_close_cannot_be_told_apart(expiry: Expiry, ending: Ending, will: Will, when: When) -> bool:
+    kept = kept_s(expiry, ending)
+    if when is When.AFTER_WILL:
+        return gap_s(expiry, ending, will, when) + MARGIN_S > kept
+    return when is When.BEFORE_EXPIRY and will is Will.SHORTER and gap_s(expiry, ending, will, when) < will.value + MARGIN_S
+
+
+def a_killed_gateway_is_noticed_late(expiry: Expiry, ending: Ending, when: When) -> bool:
+    """What happens within the 20 s is not asked: the specification counts from the end, and nobody knows it yet."""
+    if ending is not Ending.KILLED:
+        return False
+    return when in (When.BEFORE_WILL, When.AFTER_WILL) or (when is When.BEFORE_EXPIRY and kept_s(expiry, ending) < Expiry.KEPT.value)
+
+
+def the_third_comes_when_it_tells_something(second_expiry: Expiry, third: Third) -> bool:
+    if second_expiry is Expiry.SHORT:
+        return False
+    return third is (Third.LATE if second_expiry is Expiry.NONE else Third.EARLY)
+
+
+RULES: tuple[Rule, ...] = (
+    a_client_of_3_1_1_has_no_expiry_of_its_own,
+    nor_has_the_second_one,
+    a_disconnect_of_3_1_1_says_nothing,
+    a_new_expiry_is_another_one,
+    only_who_has_no_expiry_is_refused_one,
+    only_a_resumed_session_has_a_backlog,
+    a_backlog_is_what_is_replayed,
+    who_is_taken_over_misses_nothing,
+    a_will_of_3_1_1_has_no_delay,
+    a_delay_is_shorter_or_longer_than_something,
+    no_will_has_no_qos,
+    nor_is_it_retained,
+    a_takeover_comes_during_the_life,
+    before_and_after_a_will_need_one_that_waits,
+    what_has_no_expiry_is_not_waited_for,
+    moments_too_close_cannot_be_told_apart,
+    a_killed_gateway_is_noticed_late,
+    the_third_comes_when_it_tells_something,
+)
+
+DIMENSIONS: dict[str, tuple[Any, ...]] = {
+    "version": (4, 5),
+    "clean": (True, False),
+    "expiry": tuple(Expiry),
+    "ending": tuple(Ending),
+    "holds": tuple(Holds),
+    "will": tuple(Will),
+    "will_qos": (0, 1, 2),
+    "will_retain": (False, True),
+    "before": tuple(Before),
+    "second_version": (4, 5),
+    "second_clean": (True, False),
+    "second_expiry": tuple(Expiry),
+    "when": tuple(When),
+    "elsewhere": (False, True),
+    "third": tuple(Third),
+}
+
+DRAWN = ("will_qos", "will_retain", "before", "elsewhere", "third")
+"""Drawn in the full product, not multiplied; but a takeover is multiplied by where it comes from."""
+
+assert tuple(DIMENSIONS) == tuple(each.name for each in fields(Life))
+_PARAMETERS = {rule: tuple(inspect.signature(rule).parameters) for rule in RULES}
+
+
+def _rules_of(dimension: str) -> list[tuple[Rule, tuple[str, ...]]]:
+    """The rules that can be asked when this dimension has been added, and not before."""
+    names = list(DIMENSIONS)
+    known = set(names[: names.index(dimension) + 1])
+    return [(rule, wanted) for rule, wanted in _PARAMETERS.items() if dimension in wanted and set(wanted) <= known]
+
+
+def full(seed: int = 0) -> Iterator[Life]:
+    """The whole table, in the same order every time."""
+    rng = Random(seed)
+    rules = {name: _rules_of(name) for name in DIMENSIONS}
+    names = list(DIMENSIONS)
+
+    def grow(row: dict[str, Any], at: int) -> Iterator[Life]:
+        if at == len(names):
+            yield Life(**row)
+            return
+        name = names[at]
+        possible = []
+        for value in DIMENSIONS[name]:
+            row[name] = value
+            if not any(rule(*[row[each] for each in wanted]) for rule, wanted in rules[name]):
+                possible.append(value)
+        if name in DRAWN and not (name == "elsewhere" and row["ending"] in TAKEOVERS):
+            possible = [possible[int(rng.random() * len(possible))]] if possible else []
+        for value in possible:
+            row[name] = value
+            yield from grow(row, at + 1)
+        row.pop(name, None)
+
+    yield from grow({}, 0)
+
+
+def broken_rules(life: Life) -> list[str]:
+    """By name; a life of the table breaks none."""
+    return [rule.__name__ for rule, wanted in _PARAMETERS.items() if rule(*[getattr(life, name) for name in wanted])]
+
+
+Pair = tuple[int, Any, int, Any]
+
+
+def pairs_of(life: Life) -> list[Pair]:
+    """Every two of its values."""
+    values = [getattr(life, name) for name in DIMENSIONS]
+    return [(a, values[a], b, values[b]) for a, b in combinations(range(len(values)), 2)]
+
+
+def pairs(table: list[Life], seed: int = 0) -> list[Life]:
+    """A part of the table in which all pairs of values meet that meet anywhere in it."""
+    order = list(table)
+    Random(seed).shuffle(order)
+    met: set[Pair] = set()
+    chosen: list[Life] = []
+    for life in order:
+        new = [pair for pair in pairs_of(life) if pair not in met]
+        if new:
+            chosen.append(life)
+            met.update(new)
+    return chosen
+
+
+def sample(table: list[Life], count: int, seed: int = 0) -> list[Life]:
+    """A stratified part: every ending has its share, and within it those lives come first that bring new pairs."""
+    by_ending: dict[Ending, list[Life]] = {ending: [] for ending in Ending}
+    for life in pairs(table, seed):
+        by_ending[life.ending].append(life)
+    rng = Random(seed)
+    for lives in by_ending.values():
+        rng.shuffle(lives)
+    chosen: list[Life] = []
+    while len(chosen) < count and any(by_ending.values()):
+        for lives in by_ending.values():
+            if lives and len(chosen) < count:
+                chosen.append(lives.pop())
+    return chosen
