@@ -21,6 +21,7 @@ from cli.paths import data_path
 from config.dump import dump_json
 from config.load import ConfigError, load
 from config.schema import Config
+from shards.backends import BackendUnknown, check_backend
 
 START_WITHIN_S = 60.0
 STOP_MARGIN_S = 35.0
@@ -47,6 +48,11 @@ def up(
     except ConfigError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
+        raise typer.Exit(1) from None
+    try:
+        check_backend(loaded.durable_storage.messages.backend)
+    except BackendUnknown as error:
+        print(f"durable_storage.messages.backend: {error}.", file=sys.stderr)
         raise typer.Exit(1) from None
     spec = launch_spec(loaded, cores=usable_cores(), start_within=START_WITHIN_S if detach else None)
     if detach:

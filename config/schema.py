@@ -305,7 +305,12 @@ class Messages(Section):
     data_dir: str = setting(
         "", "Where the messages lie, when not below `data_dir`. Needs a local file system that keeps its promise at fsync."
     )
-    backend: Literal["builtin_local"] = setting("builtin_local", "One copy on this node. Replication is not built yet.")
+    backend: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = setting(
+        "builtin_local",
+        "The engine under the store. builtin_local and rocksdb: RocksDB, one copy on this node. memory: nothing is on disk and a restart "
+        "of a shard loses its messages; for trying things out. Any other: what an installed package offers (storage-library.md).",
+        allowed='"builtin_local", "rocksdb", "memory" or the name of an installed backend',
+    )
     n_shards: Literal["auto"] | Annotated[Whole, Field(ge=1, le=64)] = setting(
         "auto",
         "Parts of the store, each with its own log and its own process. One shard is about one core of storage. EMQX: 16. auto is "

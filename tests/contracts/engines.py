@@ -1,16 +1,20 @@
-"""Both engines behind one way to crash and reopen them, for the contract suites."""
+"""The engines behind one way to crash and reopen them, for the contract suites.
+
+HOLDFAST_BACKEND adds one that an installed package offers (shards/backends.py): a directory of files that a copy reproduces.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
+from shards.backends import open_backend
 from shards.engine import Engine
 from shards.engine_memory import MemoryEngine
-from shards.engine_rocks import RocksEngine
 
-ENGINES: tuple[Literal["memory"], Literal["rocks"]] = ("memory", "rocks")
+ENGINES = ("memory", "rocksdb", *os.environ.get("HOLDFAST_BACKEND", "").split())
 
 
 class Harness(Protocol):
@@ -39,21 +43,22 @@ class MemoryHarness:
         self.engine.close()
 
 
-class RocksHarness:
+class StoredHarness:
     """A kill is a copy of the directory taken while the engine lives: exactly what a killed process leaves in the page cache."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, backend: str, directory: Path) -> None:
+        self._backend = backend
         self._directory = directory
         self._generation = 0
-        self.engine = RocksEngine(str(directory / "0"))
+        self.engine = open_backend(backend, str(directory / "0"))
 
-    def kill(self) -> RocksEngine:
+    def kill(self) -> Engine:
         old = self._directory / str(self._generation)
         self._generation += 1
         new = self._directory / str(self._generation)
         shutil.copytree(old, new, ignore=shutil.ignore_patterns("LOCK"))
         self.engine.close()
-        self.engine = RocksEngine(str(new))
+        self.engine = open_backend(self._backend, str(new))
         return self.engine
 
     def close(self) -> None:
@@ -61,4 +66,4 @@ class RocksHarness:
 
 
 def make(kind: str, directory: Path) -> Harness:
-    return MemoryHarness() if kind == "memory" else RocksHarness(directory)
+    return MemoryHarness() if kind == "memory" else StoredHarness(kind, directory)
