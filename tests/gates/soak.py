@@ -110,15 +110,22 @@ class Soak:
         chance = self._chance
         while not self._over:
             await asyncio.sleep(chance.uniform(*KILL_S))
-            while_down = chance.random() < WHILE_DOWN_PART
-            while not (ready := await self._new_status()) and not while_down and not self._over:
-                await asyncio.sleep(0.3)
+            ready = await self._new_status()
+            if not ready and chance.random() > WHILE_DOWN_PART:
+                ready = await self._ready_again()
             victim = self._victim()
             if victim is None:
                 continue
             await asyncio.to_thread(self._watched.broker.kill, victim.pid)
             self._killed[victim.role if victim.role != "ray" else victim.name] += 1
             self._stories.append(f"{victim.name} ({victim.pid}) at {self._at_s:.1f} s{'' if ready else ', while not ready'}")
+
+    async def _ready_again(self) -> bool:
+        while not self._over:
+            await asyncio.sleep(0.3)
+            if await self._new_status():
+                return True
+        return False
 
     async def _new_status(self) -> bool:
         """Whether the broker says that it is ready; while things are coming back it may say nothing."""
@@ -239,11 +246,11 @@ class Soak:
 
     def _line(self) -> str:
         ledger, rows = self._ledger, self._watch.rows[-1]
-        newest = {sample.pid: sample for sample in self._watch.samples[-30:]}
+        newest = self._watch.newest
         return (
             f"{self._killed.total()} kills, {ledger.acked} acknowledged, {ledger.arrived} delivered, {ledger.repeated} repeats at QoS 1, "
-            f"longest wait {self._slowest:.1f} s, {sum(each.pss_mb for each in newest.values()):.0f} MB in {len(newest)} processes, "
-            f"{sum(each.descriptors for each in newest.values())} descriptors, {sum(rows.counts.values())} home rows of "
+            f"longest wait {self._slowest:.1f} s, {sum(each.pss_mb for each in newest):.0f} MB in {len(newest)} processes, "
+            f"{sum(each.descriptors for each in newest)} descriptors, {sum(rows.counts.values())} home rows of "
             f"{rows.bytes / 1000:.0f} kB, {rows.disk_bytes / MB:.0f} MB on disk"
         )
 

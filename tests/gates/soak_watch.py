@@ -60,10 +60,12 @@ class Watch:
 
     began: float = field(default_factory=time.monotonic)
     samples: list[Sample] = field(default_factory=list)
+    newest: list[Sample] = field(default_factory=list)
     rows: list[Rows] = field(default_factory=list)
 
     def look(self, processes: Iterable[Process]) -> None:
         at_s = time.monotonic() - self.began
+        self.newest = []
         for each in processes:
             try:
                 age_s = time.time() - psutil.Process(each.pid).create_time()
@@ -72,7 +74,8 @@ class Watch:
             except (psutil.NoSuchProcess, OSError):
                 continue
             if pss_mb:
-                self.samples.append(Sample(at_s, each.role if each.role != "ray" else each.name, each.pid, age_s, pss_mb, descriptors))
+                self.newest.append(Sample(at_s, each.role if each.role != "ray" else each.name, each.pid, age_s, pss_mb, descriptors))
+        self.samples += self.newest
 
     def count_rows(self, stores: Iterable[Path], data_dir: Path) -> None:
         counts: Counter[str] = Counter()

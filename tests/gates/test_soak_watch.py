@@ -35,8 +35,8 @@ def test_memory_that_grows_is_not_flat() -> None:
 
 
 def test_descriptors_that_grow_are_not_flat() -> None:
-    """One more each 20 s."""
-    _, grown = judge(watch([80], more_descriptors=1), TOTAL_S)
+    """Two more each 20 s."""
+    _, grown = judge(watch([80], more_descriptors=2), TOTAL_S)
     assert len(grown) == 1 and "descriptors" in grown[0]
 
 
