@@ -118,7 +118,12 @@ class ClientConnection(asyncio.Protocol):
         self._closing = True
         transport = self._transport
         if transport is not None and not transport.is_closing():
-            transport.write_eof()
+            try:
+                transport.write_eof()
+            except OSError:
+                # The client has closed in this very moment, and this loop has not been told yet.
+                transport.abort()
+                return
             self.read(True)
             asyncio.get_running_loop().call_later(CLOSE_FLUSH_SECONDS, transport.abort)
 

@@ -1,6 +1,7 @@
 """The session actor: carries out what the session core decides, over links to every shard and from every gateway.
 
 Durable sessions live in the rows of their home shards; this process is a cache of them and can be killed at any moment.
+Sessions that are not durable live here alone and end with it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import time
 
 import structlog
 
@@ -27,6 +29,7 @@ from sessions.events import (
     FromGateway,
     GatewayLinked,
     GatewayLost,
+    LiveEntered,
     QueryShard,
     Replied,
     ShardLinked,
@@ -39,16 +42,16 @@ from sessions.events import (
     WorkReceived,
 )  # fmt: skip
 from sessions.frames import decode, encode
-from shards.frames import Feed, Frame, Reply, Result, Work
+from shards.frames import Feed, Frame, Live, Reply, Result, Work
 from shards.slots import SlotTable
 
 log = structlog.get_logger(__name__)
 
 
 class SessionServer:
-    """Serves the durable sessions of some shards.
+    """Serves the sessions of some shards that outlive their connections.
 
-    If a call returns, its change survives any crash of other processes; this one keeps nothing that it alone knows.
+    If a call returns, its change survives any crash of other processes; this one alone knows nothing but sessions in memory.
     """
 
     def __init__(self, topology: Topology, index: int) -> None:
@@ -65,6 +68,8 @@ class SessionServer:
         name = f"{member_name('session', self._index)}:{secrets.token_hex(8)}"
         served = frozenset(shard for shard in range(topology.n_shards) if topology.session_of_shard(shard) == self._index)
         self._core = SessionCore(topology.n_shards, served, SlotTable.initial(topology.n_shards), session_options(config))
+        self._sweep_ms = config.durable_sessions.session_gc_interval.ms
+        self._routes_collected = 0
         self._pump = Pump(self._tick)
         self._shards = [
             ShardClient(shard, topology.shard_endpoint(shard), self, topology.secret, "session", name) for shard in range(topology.n_shards)
@@ -107,7 +112,13 @@ class SessionServer:
         self._pump.soon()
 
     def _tick(self) -> None:
-        self._carry_out(self._core.handle(TickEnded(self._pump.now_ms())))
+        self._carry_out(self._core.handle(TickEnded(self._pump.now_ms(), int(time.time() * 1000))))
+        self._pump.within(self._sweep_ms)
+        found = self._core.counters.routes_collected
+        if found != self._routes_collected:
+            # Nobody stood behind them: our fault, and mended.
+            log.warning("session.gc_found", route=found - self._routes_collected)
+            self._routes_collected = found
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -162,5 +173,7 @@ class SessionServer:
                 self._feed(FeedReceived(shard, frame))
             case Work():
                 self._feed(WorkReceived(shard, frame))
+            case Live():
+                self._feed(LiveEntered(shard, frame))
             case _:
                 log.error("session.unexpected_frame", shard=shard, frame=type(frame).__name__)

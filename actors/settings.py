@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from config.schema import Config
+from config.selection import Zone as ZoneConfig
+from config.selection import ZoneSessions
 from config.values import Duration
 from gateway.options import Options as GatewayOptions
-from sessions.options import SessionOptions
+from gateway.zones import Zone
+from sessions.options import ReadOverrides, SessionOptions
 from shards.core import ShardOptions
 from shards.ids import EXPIRY_NEVER
+from shards.persistence import Persistence
 from shards.store import StoreOptions
 
 
@@ -19,6 +23,9 @@ def shard_options(config: Config) -> ShardOptions:
         retention_ms=config.durable_sessions.message_retention_period.ms,
         tail_bytes_max=int(messages.tail_cache_bytes),
         store_qos0=messages.store_qos0,
+        persistence=persistence(config),
+        gc_interval_ms=config.durable_sessions.session_gc_interval.ms,
+        gc_batch=config.durable_sessions.session_gc_batch_size,
     )
 
 
@@ -32,6 +39,7 @@ def gateway_options(config: Config) -> GatewayOptions:
     return GatewayOptions(
         session_expiry_s=_expiry_s(mqtt.session_expiry_3_1_1),
         session_expiry_max_s=_expiry_s(mqtt.session_expiry_max),
+        durable=config.durable_sessions.enable,
         connect_wait_ms=gateway.connect_timeout.ms,
         keep_alive_max_s=0 if mqtt.keepalive_max.is_infinite else max(1, mqtt.keepalive_max.ms // 1000),
         receive_maximum_in=mqtt.max_inflight,
@@ -47,16 +55,65 @@ def gateway_options(config: Config) -> GatewayOptions:
         filter_levels_max=gateway.topic_levels_max,
         shared=mqtt.shared_subscription,
         shard_bytes_max=int(gateway.link_bytes_max),
+        store_qos0=config.durable_storage.messages.store_qos0,
+        persistence=persistence(config),
+        zones=tuple([_zone(name, zone) for name, zone in config.zones.items()]),
     )
 
 
 def session_options(config: Config) -> SessionOptions:
     return SessionOptions(
         batch_size=config.durable_sessions.batch_size,
+        idle_poll_ms=config.durable_sessions.idle_poll_interval.ms,
+        renew_streams_ms=config.durable_sessions.renew_streams_interval.ms,
+        topic_zones=tuple(
+            [(_bytes(zone.topic_prefixes), _reads(zone.durable_sessions)) for zone in config.zones.values() if zone.topic_prefixes]
+        ),
+        store_qos0=config.durable_storage.messages.store_qos0,
         max_inflight=config.mqtt.max_inflight,
         max_subscriptions=int(config.mqtt.max_subscriptions),
         heartbeat_ms=config.durable_sessions.heartbeat_interval.ms,
+        gc_interval_ms=config.durable_sessions.session_gc_interval.ms,
+        queue_count_max=int(config.mqtt.max_mqueue_len),
+        queue_bytes_max=int(config.mqtt.max_mqueue_bytes),
+        memory_bytes_max=int(config.mqtt.memory_bytes_max),
     )
+
+
+def persistence(config: Config) -> Persistence | None:
+    """The messages that are not stored for durable sessions, by the filter and by the zones of topics; None: all are stored."""
+    given = config.durable_sessions.persistence
+    zones = [zone for zone in config.zones.values() if zone.topic_prefixes]
+    rules = tuple([(_bytes(zone.topic_prefixes), zone.durable_sessions.enable is not False) for zone in zones])
+    found = Persistence(
+        # At 1 there is nothing to exclude: whether QoS 0 is stored is the business of store_qos0.
+        min_qos=given.min_qos if given.min_qos > 1 else 0,
+        prefixes=_bytes(given.topic_prefixes),
+        except_prefixes=_bytes(given.except_topic_prefixes),
+        rules=() if all(stored for _, stored in rules) else rules,
+    )
+    return None if found == Persistence() else found
+
+
+def _zone(name: str, zone: ZoneConfig) -> Zone:
+    sessions = zone.durable_sessions
+    return Zone(
+        name=name,
+        listeners=frozenset(zone.listeners),
+        users=frozenset(zone.users),
+        client_prefixes=_bytes(zone.client_id_prefixes),
+        enable=sessions.enable,
+        reads=_reads(sessions),
+    )
+
+
+def _reads(sessions: ZoneSessions) -> ReadOverrides:
+    idle, renew = sessions.idle_poll_interval, sessions.renew_streams_interval
+    return ReadOverrides(sessions.batch_size, None if idle is None else idle.ms, None if renew is None else renew.ms)
+
+
+def _bytes(texts: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple([text.encode() for text in texts])
 
 
 def _expiry_s(duration: Duration) -> int:

@@ -73,14 +73,14 @@ class Closing:
         else:
             self.refuse(connection, ReasonCode.SERVER_UNAVAILABLE, "closed by the session actor")
 
-    def refuse(self, connection: Connection, code: ReasonCode, why: str) -> None:
-        """CONNACK with this code, where the version has a word for it, and close."""
+    def refuse(self, connection: Connection, code: ReasonCode, why: str, expiry_s: int | None = None) -> None:
+        """CONNACK with this code, where the version has a word for it, and close.  expiry_s 0: its session ends with it."""
         if connection.phase is Phase.CLOSED:
             return
         self._state.counters.connections_refused += 1
         if connection.version == MQTT_5 or (connection.version and connack_return_code(code) is not None):
             self._state.outbox.write(connection, encode(connection.version, Connack(False, code)))
-        self._end(connection, why, NORMAL)
+        self._end(connection, why, NORMAL, expiry_s)
         self._state.outbox.close(connection, why)
 
     def late(self, connection: Connection, deadline: str) -> None:
@@ -153,7 +153,7 @@ class Closing:
                 self.tell_home(connection, how if was is Phase.ONLINE else NORMAL, expiry_s)
         if connection.attached:
             connection.attached = False
-            state.outbox.to_session(connection.session, Detach(connection.conn))
+            state.outbox.to_session(connection.session, Detach(connection.conn, expiry_s))
         self._table.leave(connection)
         if connection.ephemeral is not None:
             state.orphans += connection.ephemeral.orphans()

@@ -14,12 +14,13 @@ from gateway.closing import Closing
 from gateway.connection import HELD, Connection, Phase
 from gateway.ephemeral import EphemeralSession
 from gateway.state import Deadline, State
+from gateway.zones import zone_of
 from mqtt.body import make_body
 from mqtt.encode import encode
 from mqtt.packets import MQTT_5, Connack, Connect, Item, Properties
 from mqtt.reason import ReasonCode
 from sessions.frames import Attach, Attached
-from shards.frames import NORMAL, Connected, Will
+from shards.frames import NORMAL, Connected, Entry, Will
 from shards.frames import Connect as ConnectEntry
 
 RECEIVE_MAXIMUM_DEFAULT = 65_535
@@ -34,11 +35,11 @@ class Connecting:
         self._note_newest = note_newest
         self._superseded_early: dict[int, None] = {}
 
-    def opened(self, socket: int) -> None:
+    def opened(self, socket: int, listener: str) -> None:
         state = self._state
         if socket in state.by_socket:
             raise ValueError(f"socket {socket} was opened before")
-        connection = Connection(socket)
+        connection = Connection(socket, listener)
         state.by_socket[socket] = connection
         if state.stopping or len(state.by_socket) > state.options.connections_max:
             self._closing.refuse(connection, ReasonCode.SERVER_BUSY, "shutdown" if state.stopping else "too many connections")
@@ -65,8 +66,16 @@ class Connecting:
         self._take_limits(connection, packet)
         connection.phase = Phase.AT_HOME
         state.wheel.after(state.options.home_wait_ms, (Deadline.CONNACK, connection))
-        entry = ConnectEntry(connection.client, packet.clean_start, connection.expiry_s, packet.version, _will(packet))
+        memory = self._wants_memory(connection, packet)
+        entry = ConnectEntry(connection.client, packet.clean_start, connection.expiry_s, packet.version, _will(packet), memory)
         state.outbox.entry(connection.shard, connection, entry)
+
+    def _wants_memory(self, connection: Connection, packet: Connect) -> bool:
+        """Whether a session that this CONNECT makes is to live in memory instead of the store.  One that is there stays what it
+        is; which it is, its home says."""
+        options = self._state.options
+        connection.zone = zone = zone_of(options.zones, connection.listener, packet.username, connection.client)
+        return connection.expiry_s > 0 and not (options.durable if zone.enable is None else zone.enable)
 
     def _check(self, packet: Connect) -> ReasonCode | None:
         if packet.properties.authentication_method is not None:
@@ -100,6 +109,11 @@ class Connecting:
         return min(packet.keep_alive or longest, longest)
 
     # ---------------------------------------------------------------- the home has answered
+    def ask_again(self, connection: Connection, entry: Entry) -> None:
+        """The home is still erasing a large session of this client that has ended; CONNACK waits for that, but not for ever."""
+        if connection.phase is Phase.AT_HOME:
+            self._state.outbox.entry(connection.shard, connection, entry)
+
     def connected(self, connection: Connection, reply: Connected) -> bool:
         """Whether the connection is online now."""
         state = self._state
@@ -121,6 +135,7 @@ class Connecting:
         self._note_newest(connection.client, reply.conn)
         connection.session_id = reply.session_id
         connection.present = reply.present
+        connection.memory = reply.memory
         connection.phase = Phase.ATTACHING
         if connection.durable:
             connection.session = connection.shard % state.n_sessions
@@ -168,7 +183,9 @@ class Connecting:
             return False
         if frame.code:
             connection.attached = False
-            self._closing.refuse(connection, ReasonCode(frame.code), "the session actor refused the connection")
+            # Of a session that is not there any more the home must not keep anything either: the next CONNECT begins anew.
+            expiry_s = None if frame.known else 0
+            self._closing.refuse(connection, ReasonCode(frame.code), "the session actor refused the connection", expiry_s)
             return False
         self._accept(connection)
         return True
@@ -176,7 +193,8 @@ class Connecting:
     def _attach(self, connection: Connection) -> None:
         connection.attached = True
         attach = Attach(
-            connection.client, connection.conn, connection.session_id, connection.present, connection.version, connection.receive_max
+            connection.client, connection.conn, connection.session_id, connection.present, connection.version, connection.receive_max,
+            connection.memory, connection.expiry_s if connection.memory else 0, *connection.zone.reads,
         )  # fmt: skip
         self._state.outbox.to_session(connection.session, attach)
 
@@ -210,7 +228,7 @@ class Connecting:
             topic_alias_maximum=options.topic_alias_maximum or None,
             retain_available=None if options.retain else 0,
             maximum_packet_size=options.packet_bytes_max,
-            shared_subscription_available=None if options.shared and not connection.durable else 0,
+            shared_subscription_available=None if options.shared and (connection.memory or not connection.durable) else 0,
         )
 
     def release_held(self, connection: Connection) -> list[Item]:

@@ -15,6 +15,7 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from gateway.zones import NO_ZONE
 from mqtt.packets import Connect, Item
 
 if TYPE_CHECKING:
@@ -48,13 +49,15 @@ class Connection:
 
     __slots__ = (
         "ack_ids", "ack_kind", "aliases", "answered", "assigned", "attached", "batch", "client", "congested", "conn", "deferred",
-        "ephemeral", "expiry_s", "gone", "heard_ms", "held", "keep_alive_ms", "out", "packet_max", "paused", "phase", "present",
-        "qos1_unanswered", "qos2_in", "receive_max", "release", "request", "sent", "session", "session_id", "shard", "socket",
-        "subs", "subscribing", "touched", "unsubscribing", "version",
+        "ephemeral", "expiry_s", "gone", "heard_ms", "held", "keep_alive_ms", "listener", "memory", "out", "packet_max", "paused", "phase",
+        "present", "qos1_unanswered", "qos2_in", "receive_max", "release", "request", "sent", "session", "session_id", "shard", "socket",
+        "subs", "subscribing", "touched", "unsubscribing", "version", "zone",
     )  # fmt: skip
 
-    def __init__(self, socket: int) -> None:
+    def __init__(self, socket: int, listener: str = "") -> None:
         self.socket = socket
+        self.listener = listener
+        self.zone = NO_ZONE
         self.phase = Phase.OPENED
         self.version = 0
         self.client = b""
@@ -62,8 +65,10 @@ class Connection:
         self.shard = 0
         self.session_id = 0
         """0: the session is ephemeral."""
+        self.memory = 0
+        """The session lives in the memory of a session actor, under this owner token; 0: it is durable, or ephemeral."""
         self.session = -1
-        """The session actor of a durable session."""
+        """The session actor of a session that outlives its connection."""
         self.attached = False
         """The session actor was told of this connection, and not yet that it is over."""
         self.assigned = False
@@ -108,6 +113,7 @@ class Connection:
 
     @property
     def durable(self) -> bool:
+        """The session outlives the connection, so a session actor has it: as rows of the home, or in its memory."""
         return self.session_id != 0
 
     @property

@@ -46,14 +46,14 @@ from gateway.events import (
     SocketLost,
     Stopping,
     TickEnded,
-    ToPeer,
     Wake,
 )
 from gateway.fanout import Fanout
+from gateway.frames import Forward, Interest, InterestSeen
 from gateway.inbound import Inbound
 from gateway.live import LiveTable
 from gateway.options import Counters, Options
-from gateway.peers import Peers
+from gateway.peers import Peers, session_link, to_link
 from gateway.retained import Retained
 from gateway.sending import Sending
 from gateway.sharing import Sharing
@@ -108,7 +108,7 @@ class GatewayCore:
         self._table = LiveTable(options.cached_topics_max)
         self._closing = Closing(state, self._table)
         self._sending = Sending(state)
-        self._sharing = Sharing(name, state, self._table, self._sending)
+        self._sharing = Sharing(name, state, self._table, self._sending, lambda: self._peers.is_first(name))
         self._fanout = Fanout(state, self._table, self._sending, self._sharing)
         self._peers = Peers(state, self._table, self._fanout)
         self._retained = Retained(state, self._sending)
@@ -157,11 +157,13 @@ class GatewayCore:
                 connection = state.by_socket.get(socket)
                 if connection is not None:
                     connection.congested = congested
+                    if state.options.store_qos0:
+                        self._egress.hold(connection)
             case FromPeer(link, frame):
                 self._peers.received(link, frame)
                 self._subscribing.peers_changed(self._peers.links)
-            case Opened(socket, _, _):
-                self._connecting.opened(socket)
+            case Opened(socket, listener, _):
+                self._connecting.opened(socket, listener)
             case Malformed(socket, code, detail, version):
                 self._malformed(socket, ReasonCode(code), detail, version)
             case SocketLost(socket, why):
@@ -181,8 +183,10 @@ class GatewayCore:
             case ShardLost(shard):
                 state.shards_linked.pop(shard, None)
             case SessionLinked(session):
+                self._peers.linked(session_link(session), f"session-{session}")
                 self._connecting.session_linked(session)
             case SessionLost(session):
+                self._peers.lost(session_link(session))
                 self._connecting.session_lost(session)
             case PeerLinked(link, gateway):
                 self._peers.linked(link, gateway)
@@ -269,7 +273,9 @@ class GatewayCore:
                 assert isinstance(entry, Release)
                 self._inbound.released(connection, entry, reply)
             case Connected():
-                if self._connecting.connected(connection, reply):
+                if not reply.conn:
+                    self._connecting.ask_again(connection, entry)
+                elif self._connecting.connected(connection, reply):
                     self._online(connection)
             case Disconnected():
                 pass
@@ -295,12 +301,15 @@ class GatewayCore:
         if isinstance(frame, Deliver):
             self._egress.deliver(frame)
             return
+        if isinstance(frame, Interest | InterestSeen | Forward):
+            self._peers.received(session_link(session), frame)
+            return
         connection = self._state.by_conn.get(frame.conn)
         if connection is None or connection.session != session:
             return
         match frame:
-            case SendPubrel(_, packet_ids):
-                self._egress.send_pubrel(connection, packet_ids)
+            case SendPubrel(_, packet_ids, found):
+                self._egress.send_pubrel(connection, packet_ids, found)
             case Subacked():
                 self._subscribing.subacked(connection, frame)
             case Unsubacked():
@@ -331,7 +340,7 @@ class GatewayCore:
         self._retained.turn()
         if state.orphans:
             self._sharing.turn()
-        state.outbox.effects += [ToPeer(link, frame) for link, frame in self._sending.forwards()]
+        state.outbox.effects += [to_link(link, frame) for link, frame in self._sending.forwards()]
         effects = state.outbox.turn(wall_ms)
         self._wake(now_ms, effects)
         return effects

@@ -18,7 +18,7 @@ from mqtt.body import message_expiry, with_message_expiry, with_subscription_ids
 from mqtt.encode import PublishTemplate, acks, encode, packet_id_bytes
 from mqtt.packets import MQTT_5, Ack, AckKind
 from mqtt.reason import ReasonCode
-from sessions.frames import PUBACK, PUBREC, Acked, Deliver
+from sessions.frames import PUBACK, PUBREC, Acked, Deliver, Hold
 from shards.messages import PER_DELIVERY
 
 _AWAITED = {AckKind.PUBACK: AWAIT_PUBACK, AckKind.PUBREC: AWAIT_PUBREC, AckKind.PUBCOMP: AWAIT_PUBCOMP}
@@ -45,7 +45,10 @@ class Egress:
             connection = by_conn(conn)
             if connection is None or connection.phase is not Phase.ONLINE:
                 continue
-            if per_delivery or connection.packet_max or (connection.version == MQTT_5 and any(identifiers)):
+            if (
+                per_delivery or connection.packet_max or (connection.version == MQTT_5 and any(identifiers))
+                or (connection.congested and connection.memory)
+            ):  # fmt: skip
                 self._deliver_with_care(connection, frame, templates, indexes, packet_ids, firsts, identifiers)
                 continue
             out = connection.out
@@ -68,6 +71,9 @@ class Egress:
         state = self._state
         is_5 = connection.version == MQTT_5
         for index, packet_id, first, identifier in zip(indexes, packet_ids, firsts, identifiers, strict=True):
+            if not packet_id and connection.congested and connection.memory:
+                state.counters.live_dropped_slow += 1
+                continue
             template = templates[index]
             topic, body, published_at_ms, flags = frame.messages[index]
             if flags & PER_DELIVERY:
@@ -99,9 +105,14 @@ class Egress:
         elif packet_id:
             self._state.outbox.acked(connection, PUBACK, [packet_id])
 
-    def send_pubrel(self, connection: Connection, packet_ids: list[int]) -> None:
+    def hold(self, connection: Connection) -> None:
+        """What comes from the store at QoS 0 waits for no acknowledgement: the session actor is told whether the client reads."""
+        if connection.attached and not connection.memory:
+            self._state.outbox.to_session(connection.session, Hold(connection.conn, connection.congested))
+
+    def send_pubrel(self, connection: Connection, packet_ids: list[int], found: bool) -> None:
         if packet_ids:
-            self._state.outbox.write(connection, acks(connection.version, AckKind.PUBREL, packet_ids))
+            self._pubrels(connection, packet_ids, packet_ids if found else [])
 
     # ---------------------------------------------------------------- acknowledgements of subscribers
     def acknowledge(self, connection: Connection, kind: AckKind, packet_ids: list[int]) -> None:

@@ -1,7 +1,8 @@
 """A shared group: who its members are, and whose turn it is.
 
 A group is everybody who subscribed to the same `$share/name/filter`; each message goes to one member.  Here are the members of
-this gateway, and how many members each other gateway has; sending is the business of gateway.sharing.
+this gateway, and how many members each other gateway has, and each session actor in its memory; sending is the business of
+gateway.sharing.
 
 Two turns make it fair.  Between gateways: each has a place that comes round as often as it has members, reckoned in integers
 so that equal events give equal choices.  Every gateway keeps its own turns for what is published there.  Within a gateway:
@@ -16,22 +17,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from mqtt.topics import is_shared, matched_filter
+
 if TYPE_CHECKING:
     from gateway.connection import Connection
     from gateway.live import LiveSub
 
-_PREFIX: Final = b"$share/"
 _ROUND: Final = 1 << 40
 """A gateway with n members is due every _ROUND // n; large, so that the remainder does not matter."""
-
-
-def is_shared(filter: bytes) -> bool:
-    return filter.startswith(_PREFIX)
-
-
-def matched_filter(filter: bytes) -> bytes:
-    """The topic filter behind the share name of a valid `$share/name/filter`."""
-    return filter.split(b"/", 2)[2]
 
 
 class GroupMessage(NamedTuple):
@@ -50,7 +43,7 @@ class GroupMessage(NamedTuple):
 
 
 class _Place:
-    """One gateway in the round.  gateway: its name, empty for this one."""
+    """One gateway in the round, or a session actor.  gateway: its name, empty for this one."""
 
     __slots__ = ("due", "gateway", "members")
 
@@ -138,7 +131,12 @@ class Group:
 
     def is_first(self, gateway: str) -> bool:
         """Whether this gateway, called so, has the smallest name of all that have members: each of them knows the same."""
-        return bool(self.members) and all(gateway < place.gateway for place in self._peers.values())
+        return bool(self.members) and all(gateway < place.gateway for link, place in self._peers.items() if link >= 0)
+
+    @property
+    def only_in_memory(self) -> bool:
+        """Whether all members are sessions in memory: their links are numbered below zero."""
+        return not self.members and all(link < 0 for link in self._peers)
 
     def check(self) -> None:
         assert self, f"{self.filter!r} is in the table and has no member"
@@ -147,3 +145,6 @@ class Group:
             assert not place.members or place.due <= self._now + _ROUND // place.members, f"{place.gateway!r} waits too long"
         assert all(place.members for place in self._peers.values())
         assert all(sub.connection is connection and sub.filter == self.filter for connection, sub in self.members.items())
+
+
+__all__ = ["Group", "GroupMessage", "is_shared", "matched_filter"]

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.zones import Zone
 from shards.ids import EXPIRY_NEVER
+from shards.persistence import Persistence
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,10 @@ class Options:
     session_expiry_s: int = 7 * 86_400
     """Session expiry of a 3.1.1 client that connects with clean session 0: it cannot say one itself."""
     session_expiry_max_s: int = EXPIRY_NEVER
+    durable: bool = True
+    """Whether a new session that outlives its connection is durable, or lives in the memory of its session actor."""
+    zones: tuple[Zone, ...] = ()
+    """A connection is in the first that holds it."""
     connect_wait_ms: int = 5_000
     """From the accepted socket to CONNECT."""
     home_wait_ms: int = 10_000
@@ -32,6 +38,9 @@ class Options:
     """QoS 2 messages of one publisher that wait for its PUBREL; one more closes the connection with 0x93."""
     retain: bool = True
     """Whether messages with RETAIN are taken."""
+    store_qos0: bool = False
+    persistence: Persistence | None = None
+    """Which messages are not stored for durable sessions; None: all of QoS 1 and 2 are, with store_qos0 those of QoS 0 too."""
     filter_levels_max: int = 128
     packet_bytes_max: int = 1 << 20
     """Announced to MQTT 5 clients; the shell's decoder enforces it."""
@@ -44,7 +53,7 @@ class Options:
     subscriptions_max: int = 10_000
     connections_max: int = 100_000
     shared: bool = True
-    """Whether $share/ filters are accepted of ephemeral sessions; of durable ones they are not yet."""
+    """Whether $share/ filters are accepted of sessions that are not durable; of durable ones they are not yet."""
     shard_messages_max: int = 50_000
     shard_bytes_max: int = 64 << 20
     """Unanswered messages to one shard; above, publishers to it are not read, below half they are again."""

@@ -1,4 +1,7 @@
-"""The other gateways: what each wants live, and what they are told of the wishes here.
+"""The other gateways, and the session actors: what each wants live, and what other gateways are told of the wishes here.
+
+A session actor wants what its sessions in memory have subscribed to.  It has no publishers, so it is told nothing; its link
+has a number below zero here (`session_link`).
 
 A link begins with the whole table of each side (PROTOCOLS 9); afterwards changes are told in numbered Interest frames, each
 confirmed by InterestSeen, which is what a SUBACK waits for.  A Forward of a connection that is older than the newest known
@@ -11,11 +14,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gateway.events import ToPeer
+from gateway.events import ToPeer, ToSession
 from gateway.fanout import Fanout
 from gateway.frames import HANDED_ON, Forward, Frame, Interest, InterestSeen
 from gateway.live import LiveTable
 from gateway.state import State
+from sessions.newest import NewestConnections
+
+
+def session_link(session: int) -> int:
+    """The number of the link to a session actor, among those of other gateways."""
+    return -1 - session
+
+
+def to_link(link: int, frame: Frame) -> ToPeer | ToSession:
+    return ToPeer(link, frame) if link >= 0 else ToSession(-1 - link, frame)
 
 
 @dataclass(slots=True)
@@ -37,11 +50,15 @@ class Peers:
         self._state = state
         self._table = table
         self._fanout = fanout
-        self._newest: dict[bytes, int] = {}
+        self._newest = NewestConnections(state.options.publishers_max)
 
     def ready(self) -> bool:
         """Whether this gateway knows what every linked gateway wants: before that it must not accept clients."""
         return all(peer.whole for peer in self.links.values())
+
+    def is_first(self, name: str) -> bool:
+        """Whether this gateway, called so, has the smallest name of all."""
+        return all(name < peer.gateway for link, peer in self.links.items() if link >= 0)
 
     def linked(self, link: int, gateway: str) -> None:
         self.links[link] = Peer(gateway)
@@ -84,7 +101,7 @@ class Peers:
             else:
                 peer.groups.pop(filter, None)
             self._table.peer_has_members(link, peer.gateway, filter, members)
-        self._state.outbox.effects.append(ToPeer(link, InterestSeen(frame.number)))
+        self._state.outbox.effects.append(to_link(link, InterestSeen(frame.number)))
 
     def _forget(self, link: int, peer: Peer) -> None:
         for filter in peer.wants:
@@ -99,31 +116,27 @@ class Peers:
 
     def _forwarded(self, frame: Forward) -> None:
         counters = self._state.counters
-        if frame.conn != HANDED_ON:
-            if frame.conn < self._newest.get(frame.publisher, 0):
-                counters.forwards_stale += len(frame.topics)
-                return
-            self.note_newest(frame.publisher, frame.conn)
+        if frame.conn != HANDED_ON and not self._newest.takes(frame.publisher, frame.conn):
+            counters.forwards_stale += len(frame.topics)
+            return
         counters.forwards_received += len(frame.topics)
         self._fanout.forwarded(frame)
 
     def newest_of(self, publisher: bytes) -> int:
-        return self._newest.get(publisher, 0)
+        return self._newest.of(publisher)
 
     def note_newest(self, publisher: bytes, conn: int) -> None:
-        """The newest connection of a publisher.  Of too many, the one not heard for longest is forgotten."""
-        newest = self._newest
-        newest[publisher] = max(conn, newest.pop(publisher, 0))
-        if len(newest) > self._state.options.publishers_max:
-            del newest[next(iter(newest))]
+        self._newest.note(publisher, conn)
 
     # ---------------------------------------------------------------- the end of a turn
     def tell(self) -> None:
-        """Tell every peer what has changed here, a new one everything."""
+        """Tell every other gateway what has changed here, a new one everything."""
         effects = self._state.outbox.effects
         changes = self._table.changes()
         changed = any(changes)
         for link, peer in self.links.items():
+            if link < 0:
+                continue
             if not peer.sent:
                 peer.sent = 1
                 effects.append(ToPeer(link, Interest(1, True, *self._table.told())))

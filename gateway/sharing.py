@@ -1,10 +1,12 @@
-"""One member of each shared group for every message (MQTT 5, 4.8.2), over all gateways.  Ephemeral sessions only: groups with
-durable members need their places stored (PROTOCOLS 14) and are not built, such a subscription is answered 0x9E.
+"""One member of each shared group for every message (MQTT 5, 4.8.2), over all gateways, and over the session
+actors with members in their memory, which take part as gateways do.  Not durable sessions: groups with durable members need
+their places stored (PROTOCOLS 14) and are not built, such a subscription is answered 0x9E.
 
 The gateway of the publisher chooses, because it is the only one that fans the message out: per group a gateway, each as often
 as it has members there (Interest says how many), and that one's next member.  A Forward names the groups that its taker has to
 serve, so nobody serves a group that it was not asked to.  A will enters at every gateway at once; there the group is served by
-the gateway with the smallest name of those with members, which all of them know.
+the gateway with the smallest name of those with members, which all of them know.  If all members are sessions in memory, the
+gateway with the smallest name of all hands it to one of their session actors.
 
 A member that cannot take a message is passed over: its window and its queue are full, or its client does not read (QoS 0), or
 takes no packet of that size.  Who is full is known only within a gateway.  When nobody here has room another gateway gets it; if
@@ -22,7 +24,7 @@ member gets the rest in the order of its publisher.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.frames import HANDED_ON
@@ -38,8 +40,10 @@ MEMBERS_ASKED_MAX: Final = 100
 
 
 class Sharing:
-    def __init__(self, gateway: str, state: State, table: LiveTable, sending: Sending) -> None:
+    def __init__(self, gateway: str, state: State, table: LiveTable, sending: Sending, is_first: Callable[[], bool]) -> None:
+        """is_first: whether no linked gateway has a smaller name."""
         self._gateway = gateway
+        self._is_first = is_first
         self._state = state
         self._table = table
         self._sending = sending
@@ -75,6 +79,8 @@ class Sharing:
             if group.is_first(self._gateway):
                 message = GroupMessage(group.filter, publisher, flags, topic, body, self._state.wall_ms)
                 self._to_member(group, message, PublishTemplate(topic, body), must=True)
+            elif group.only_in_memory and self._is_first():
+                self._sending.forward(group.next_other(), publisher, HANDED_ON, flags, topic, body, False, [group.filter])
 
     def turn(self) -> None:
         """What ended connections had from their groups goes to others.  At the end of a turn: then all are gone that go."""

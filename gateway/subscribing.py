@@ -1,9 +1,9 @@
-"""SUBSCRIBE and UNSUBSCRIBE, of ephemeral sessions (answered here) and of durable ones (answered by their session actor).
+"""SUBSCRIBE and UNSUBSCRIBE, of ephemeral sessions (answered here) and of all others (answered by their session actor).
 
 A SUBACK that brings new live interest waits until every linked gateway has confirmed that it knows, at most
 `suback_wait_ms` (PROTOCOLS 9).  Retained messages of an ephemeral subscription follow its SUBACK.
 
-Shared subscriptions ($share/name/filter) are for ephemeral sessions, of MQTT 3.1.1 too, as other brokers have it.
+Shared subscriptions ($share/name/filter) are for sessions that are not durable, of MQTT 3.1.1 too, as other brokers have it.
 
 A filter that may not be used gets its own code in the SUBACK and does not harm the others in the packet.
 """
@@ -24,7 +24,7 @@ from mqtt.encode import encode
 from mqtt.packets import MQTT_5, Suback, Subscribe, Subscription, Unsuback, Unsubscribe
 from mqtt.reason import ProtocolError, ReasonCode
 from mqtt.topics import parse_filter
-from sessions.frames import Attached, Subacked, Unsubacked
+from sessions.frames import ROUTED, Attached, Subacked, Unsubacked
 from sessions.frames import Subscribe as SubscribeFrame
 from sessions.frames import Unsubscribe as UnsubscribeFrame
 
@@ -115,7 +115,7 @@ class Subscribing:
                     return None
                 code = error.reason
             else:
-                if parsed.group is not None and (connection.durable or not options.shared):
+                if parsed.group is not None and ((connection.durable and not connection.memory) or not options.shared):
                     code = ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
                 elif row.filter not in connection.subs:
                     count += 1
@@ -148,14 +148,14 @@ class Subscribing:
                 granted = next(answers)
                 code = ReasonCode(granted)
                 if granted < _FAILED:
-                    self._live(connection, filter, granted, options, asked.identifier)
+                    self._live(connection, filter, granted > 0 or self._state.options.store_qos0, options, asked.identifier)
             reasons.append(code)
         self._answer(connection, Suback(frame.packet_id, tuple(reasons)), [])
 
     def attached(self, connection: Connection, frame: Attached) -> None:
         """The subscriptions that the session had already."""
         for filter, granted, options, identifier in frame.subscriptions:
-            self._live(connection, filter, granted, options, identifier)
+            self._live(connection, filter, granted > 0 or bool(options & ROUTED), options & ~ROUTED, identifier)
 
     def unsubacked(self, connection: Connection, frame: Unsubacked) -> None:
         filters = connection.unsubscribing.pop(frame.packet_id, None)
@@ -167,11 +167,11 @@ class Subscribing:
         reasons = tuple([ReasonCode(code) for code in frame.codes])
         self._state.outbox.write(connection, encode(connection.version, Unsuback(frame.packet_id, reasons)))
 
-    def _live(self, connection: Connection, filter: bytes, granted: int, options: int, identifier: int) -> None:
-        """A durable subscription gets live what the store does not bring: everything if granted QoS 0, else what was
-        published at QoS 0 (PROTOCOLS 8)."""
-        if not is_shared(filter):
-            self._table.subscribe(LiveSub(connection, filter, 0, granted == 0, options, identifier))
+    def _live(self, connection: Connection, filter: bytes, routed: bool, options: int, identifier: int) -> None:
+        """A durable subscription gets live what the store does not bring: everything if it has no route, else what is not stored
+        (PROTOCOLS 8).  A session in memory gets everything from its session actor."""
+        if not connection.memory and not is_shared(filter):
+            self._table.subscribe(LiveSub(connection, filter, 0, not routed, options, identifier))
 
     # ---------------------------------------------------------------- SUBACK
     def _answer(self, connection: Connection, packet: Suback, retained: list[LiveSub]) -> None:

@@ -97,6 +97,15 @@ def has_wildcard(topic_filter: bytes) -> bool:
     return b"+" in topic_filter or b"#" in topic_filter
 
 
+def is_shared(topic_filter: bytes) -> bool:
+    return topic_filter.startswith(b"$share/")
+
+
+def matched_filter(topic_filter: bytes) -> bytes:
+    """The topic filter behind the share name of a valid ``$share/name/filter``."""
+    return topic_filter.split(b"/", 2)[2]
+
+
 def split_levels(topic: bytes) -> list[bytes]:
     """The levels of a topic name or filter; ``/a`` has two, the first one empty."""
     return topic.split(b"/")

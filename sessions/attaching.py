@@ -14,11 +14,14 @@ session is under way.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mqtt.reason import ReasonCode
 from sessions.acks import Acks
 from sessions.committing import Committing, Home
-from sessions.frames import Attach, Attached, SessionClosed
+from sessions.frames import ROUTED, Attach, Attached, SessionClosed
 from sessions.loading import restore
+from sessions.options import ReadOverrides
 from sessions.reading import Reading
 from sessions.routes import Routes
 from sessions.session import Session
@@ -52,6 +55,8 @@ class Attaching:
         self._subscriptions = subscriptions
         self._acks = acks
         self._waiting: dict[bytes, Waiting] = {}
+        self.owner_changed: Callable[[Home], None]
+        """Told when a home has given a token, and when that is worth nothing any more."""
 
     # ---------------------------------------------------------------- owning
     def own(self, home: Home) -> None:
@@ -69,6 +74,7 @@ class Attaching:
             self._routes.remove(home, client, sub_id, filter)
         for waiting in [waiting for waiting in self._waiting.values() if waiting.home is home]:
             self._go_on(waiting)
+        self.owner_changed(home)
 
     def replaced(self, home: Home) -> None:
         """Another process owns the sessions of this home now: nothing we know of them is true any more (PROTOCOLS 6)."""
@@ -82,6 +88,7 @@ class Attaching:
         for session in [session for session in self._state.sessions.values() if session.home == home.shard]:
             self._close(session, ReasonCode.SERVER_SHUTTING_DOWN)
             self._drop(session)
+        self.owner_changed(home)
         if any(waiting.home is home for waiting in self._waiting.values()):
             self.own(home)
 
@@ -155,10 +162,14 @@ class Attaching:
     def _attached(self, session: Session, waiting: Waiting) -> None:
         state, frame = self._state, waiting.frame
         session.conn, session.link, session.attached = frame.conn, waiting.link, True
+        session.reads = state.reads.changed_by(ReadOverrides(frame.batch_size, frame.idle_poll_ms, frame.renew_streams_ms))
         state.by_conn[frame.conn] = session
         state.outputs[waiting.link].conns[frame.conn] = session
         state.counters.attached += 1
-        subscriptions = [(sub.terms.filter, sub.terms.qos, sub.terms.options, sub.terms.identifier) for sub in session.subs.values()]
+        subscriptions = [
+            (sub.terms.filter, sub.terms.qos, sub.terms.options | (ROUTED if sub.routed and not sub.terms.qos else 0), sub.terms.identifier)
+            for sub in session.subs.values()
+        ]
         state.to_gateway(waiting.link, Attached(frame.conn, 0, subscriptions))
         self._reading.attach(session, frame.receive_max)
         self._acks.resume(session)

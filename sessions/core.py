@@ -1,11 +1,12 @@
-"""The session core: all durable sessions that one session actor serves.  Events in, effects out.
+"""The session core: all sessions that one session actor serves.  Events in, effects out.
 
-It is a cache of the rows of its sessions and can be lost at any moment: what must survive is committed at the home before
+Of durable sessions it is a cache of their rows and can be lost at any moment: what must survive is committed at the home before
 anything leaves that depends on it (PROTOCOLS 12).  What goes to one gateway within a tick is joined into few frames at
 TickEnded; everything that asks a shard for messages, or commits, happens there as well, once for all events of the tick.
 
 The parts: attaching (connections, owner tokens), committing (group commit), subscriptions and routes, feed and reading (from
-stored messages to the window), retained, acks; session.py holds the state of one session.
+stored messages to the window), retained, acks; session.py holds the state of one session.  Sessions that are not durable are
+in the package memory.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from sessions.events import (
     FromGateway,
     GatewayLinked,
     GatewayLost,
+    LiveEntered,
     Replied,
     ShardLinked,
     ShardLost,
@@ -31,8 +33,10 @@ from sessions.events import (
     Wake,
     WorkReceived,
 )  # fmt: skip
-from sessions.frames import Acked, Attach, Detach, Subscribe, Unsubscribe
+from sessions.frames import Acked, Attach, Detach, Hold, Subscribe, Unsubscribe
 from sessions.frames import Frame as GatewayFrame
+from sessions.memory.attaching import Owner
+from sessions.memory.core import Memory
 from sessions.options import Counters, SessionOptions
 from sessions.output import Output
 from sessions.reading import Reading
@@ -41,6 +45,7 @@ from sessions.routes import Routes
 from sessions.session import Session
 from sessions.state import State
 from sessions.subscriptions import Subscriptions
+from sessions.sweeping import Sweeping
 from shards.slots import SlotTable
 
 
@@ -57,6 +62,9 @@ class SessionCore:
         self._acks = Acks(state, self._committing)
         self._attaching = Attaching(state, homes, self._committing, self._routes, self._reading, self._subscriptions, self._acks)
         self._committing.listener = self._attaching
+        self._sweeping = Sweeping(state, homes)
+        self._memory = Memory(state, homes, Owner(self._attaching.own, self._attaching.replaced))
+        self._attaching.owner_changed = self._memory.owner_changed
         self._wake_at_ms = -1
 
     @property
@@ -75,12 +83,15 @@ class SessionCore:
                 state.told(shard, id, told)
             case Replied(_, id, replies):
                 state.replied(id, replies)
-            case TickEnded(now_ms):
+            case TickEnded(now_ms, wall_ms):
+                state.wall_ms = wall_ms
                 self._turn(now_ms)
             case GatewayLinked(link, gateway):
                 state.outputs[link] = Output(link, gateway, state.options.deliver_bytes_max)
+                self._memory.linked(link)
             case GatewayLost(link):
                 self._attaching.gateway_lost(link)
+                self._memory.lost(link)
             case ShardLinked(shard):
                 if state.linked[shard]:
                     self._shard_lost(shard)
@@ -95,6 +106,8 @@ class SessionCore:
                 if home is not None and home.token:
                     for client, sub_id, filter in work.work:
                         self._routes.remove(home, client, sub_id, filter)
+            case LiveEntered(_, live):
+                self._memory.entered(live)
             case _ as never:
                 assert_never(never)
         effects, state.effects = state.effects, []
@@ -102,17 +115,28 @@ class SessionCore:
 
     def _from_gateway(self, link: int, frame: GatewayFrame) -> None:
         if isinstance(frame, Attach):
-            self._attaching.attach(link, frame)
+            if frame.memory:
+                self._memory.attach(link, frame)
+            else:
+                self._memory.superseded(frame.client, frame.conn)
+                self._attaching.attach(link, frame)
             return
         if isinstance(frame, Detach):
             self._attaching.detach_conn(link, frame.conn)
+            self._memory.detach_conn(link, frame)
             return
-        session = self._state.by_conn.get(frame.conn) if isinstance(frame, Acked | Subscribe | Unsubscribe) else None
-        if session is None or session.link != link:
+        session = self._state.by_conn.get(frame.conn) if isinstance(frame, Acked | Subscribe | Unsubscribe | Hold) else None
+        if session is None:
+            self._memory.received(link, frame)
+            return
+        if session.link != link:
             return
         if isinstance(frame, Acked):
             if not self._acks.acked(session, frame):
                 self._attaching.close(session, ReasonCode.PROTOCOL_ERROR)
+        elif isinstance(frame, Hold):
+            session.held = frame.held
+            self._state.stir(session)
         elif isinstance(frame, Subscribe | Unsubscribe):
             self._subscriptions.receive(session, frame)
 
@@ -137,6 +161,8 @@ class SessionCore:
             self._pump(session)
         self._committing.turn()
         self._routes.turn()
+        self._sweeping.turn()
+        self._memory.turn()
         for output in state.outputs.values():
             if output.pending:
                 state.effects.extend(output.take())
@@ -159,7 +185,7 @@ class SessionCore:
 
     def _wake(self) -> None:
         state = self._state
-        parts = (self._committing, self._subscriptions, self._reading, self._retained)
+        parts = (self._committing, self._subscriptions, self._reading, self._retained, self._memory)
         due = [at for at in (part.next_ms for part in parts) if at is not None]
         if not due:
             return
@@ -171,5 +197,6 @@ class SessionCore:
     def check(self) -> None:
         self._state.check()
         self._attaching.check()
+        self._memory.check()
         for feed in self._reading.feeds:
             feed.check()

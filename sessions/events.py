@@ -1,4 +1,4 @@
-"""Events and effects of the session core: all durable sessions that one session actor serves.
+"""Events and effects of the session core: all sessions that one session actor serves.
 
 The shell (actors.session) owns links to every shard (numbered requests through shards.numbered.NumberedSender, queries,
 feed) and the links from gateways.  It feeds events as they happen and one `TickEnded` after each turn of its loop; what
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from sessions.frames import Frame as GatewayFrame
-from shards.frames import Ask, Entry, Feed, FeedTaken, FeedWant, Reply, Told, Work
+from shards.frames import Ask, Entry, Feed, FeedTaken, FeedWant, Live, Reply, Told, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +77,25 @@ class WorkReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveEntered:
+    """A message that entered in a shard, for the sessions in memory here."""
+
+    shard: int
+    live: Live
+
+
+@dataclass(frozen=True, slots=True)
 class TickEnded:
-    """now_ms: monotonic milliseconds of this process."""
+    """now_ms: monotonic milliseconds of this process.  wall_ms: of the wall clock, for the expiry of messages."""
 
     now_ms: int
+    wall_ms: int = 0
 
 
 Event: TypeAlias = (
-    GatewayLinked | GatewayLost | FromGateway | ShardLinked | ShardLost | Replied | ToldBy | FeedReceived | WorkReceived | TickEnded
-)
+    GatewayLinked | GatewayLost | FromGateway | ShardLinked | ShardLost | Replied | ToldBy | FeedReceived | WorkReceived | LiveEntered
+    | TickEnded
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

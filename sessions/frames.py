@@ -5,8 +5,15 @@ both ends: the gateway closes those connections, the session actor detaches them
 reordered, so these frames need no answers beyond the ones below.  A frame that names a connection which is not attached
 any more is dropped whole.
 
-    gateway -> session   Attach, Subscribe, Unsubscribe, Acked, Detach
+    gateway -> session   Attach, Subscribe, Unsubscribe, Acked, Hold, Detach
     session -> gateway   Attached, Subacked, Unsubacked, Deliver, SendPubrel, SessionClosed
+
+Sessions in memory get their messages live.  For them the session actor is one more gateway that says what it wants, and the
+frames of sessions.live_frames travel here too; it wants messages and has none of its own, but those that a member of a
+shared group has left:
+
+    gateway -> session   InterestSeen, Forward
+    session -> gateway   Interest, Forward (HANDED_ON)
 """
 
 from __future__ import annotations
@@ -15,9 +22,17 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgpack
 
+from sessions.live_frames import Forward, Interest, InterestSeen
+
+ROUTED = 4
+
 
 class Attach(NamedTuple):
-    """A connection whose home has answered Connected with this session id.  receive_max: the client's window."""
+    """A connection whose home has answered Connected with this session id.  receive_max: the client's window.
+
+    batch_size, idle_poll_ms, renew_streams_ms: sessions.options.ReadOverrides of the connection's zone.
+    memory: as in Connected; the actor refuses a session that lives in the memory of another owner.  expiry_s: how long a
+    session in memory outlives this connection."""
 
     client: bytes
     conn: int
@@ -25,17 +40,25 @@ class Attach(NamedTuple):
     present: bool
     version: int
     receive_max: int
+    memory: int = 0
+    expiry_s: int = 0
+    batch_size: int | None = None
+    idle_poll_ms: int | None = None
+    renew_streams_ms: int | None = None
 
 
 class Attached(NamedTuple):
     """The session is ready: CONNACK may go out; deliveries follow.  code 0, or an MQTT 5 reason code of failure.
 
-    subscriptions: (filter, granted qos, options, identifier) for the gateway's live table.
+    subscriptions: (filter, granted qos, options, identifier) for the gateway's live table; none of sessions in memory.  options:
+    as in Subscribe, and ROUTED for one of QoS 0 that has a route all the same, because it was made under store_qos0.
+    known False: it was refused because that session is not in this memory (any more), so its home has to end it.
     """
 
     conn: int
     code: int
     subscriptions: list[tuple[bytes, int, int, int]]
+    known: bool = True
 
 
 class Subscribe(NamedTuple):
@@ -81,10 +104,19 @@ class Acked(NamedTuple):
     failed: bool
 
 
-class Detach(NamedTuple):
-    """The connection is over, or another one took its place."""
+class Hold(NamedTuple):
+    """The client does not read what was written to it (held), or does so again.  For messages of QoS 0 that come from the store:
+    they wait for no acknowledgement."""
 
     conn: int
+    held: bool
+
+
+class Detach(NamedTuple):
+    """The connection is over, or another one took its place.  expiry_s: what DISCONNECT said instead of the expiry, or None."""
+
+    conn: int
+    expiry_s: int | None = None
 
 
 class Deliver(NamedTuple):
@@ -100,8 +132,11 @@ class Deliver(NamedTuple):
 
 
 class SendPubrel(NamedTuple):
+    """found False: nothing is under way under these identifiers (0x92 in MQTT 5)."""
+
     conn: int
     packet_ids: list[int]
+    found: bool = True
 
 
 class SessionClosed(NamedTuple):
@@ -113,9 +148,11 @@ class SessionClosed(NamedTuple):
 
 Frame: TypeAlias = (
     Attach | Attached | Subscribe | Subacked | Unsubscribe | Unsubacked | Acked | Detach | Deliver | SendPubrel | SessionClosed
-)
+    | Interest | InterestSeen | Forward | Hold
+)  # fmt: skip
 _KINDS: tuple[type[Any], ...] = (
     Attach, Attached, Subscribe, Subacked, Unsubscribe, Unsubacked, Acked, Detach, Deliver, SendPubrel, SessionClosed,
+    Interest, InterestSeen, Forward, Hold,
 )  # fmt: skip
 _CODE = {kind: code for code, kind in enumerate(_KINDS)}
 _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack

@@ -140,7 +140,6 @@ def test_values_from_the_environment_have_the_types_of_a_file() -> None:
             'listeners.tcp.bind = "1883" (from --set) is not allowed: it takes an address such as "127.0.0.1:1883" or "[::1]:1883".',
         ),
         ("ray.namespace=a b", 'ray.namespace = "a b" (from --set) is not allowed: it takes 1 to 64 letters, digits and _ . -.'),
-        ("durable_sessions.enable=false", "durable_sessions.enable = false (from --set) is not allowed: it takes true."),
         ("mqtt.max_inflght=5", "mqtt.max_inflght = 5 (from --set) is not a setting: did you mean mqtt.max_inflight?"),
         ("mqtt.batch_size=5", "mqtt.batch_size = 5 (from --set) is not a setting: did you mean durable_sessions.batch_size?"),
         ("mqtt.zzz=5", "mqtt.zzz = 5 (from --set) is not a setting: mqtt has session_expiry_interval, session_expiry_max, "),

@@ -40,6 +40,7 @@ from mqtt.packets import AckRun, Connack, Connect, Item, Properties, PublishRun,
 from mqtt.topics import matches
 from sessions.frames import Attach, Attached
 from sessions.frames import Frame as SessionFrame
+from sessions.live_frames import Interest
 from shards.frames import (
     NOBODY,
     REPEATED,
@@ -144,6 +145,8 @@ class Shell:
         self.to_peer: list[tuple[int, PeerFrame]] = []
         self.queries: list[RetainedQuery] = []
         self.turn(*[ShardLinked(shard) for shard in range(n_shards)], *[SessionLinked(session) for session in range(n_sessions)])
+        self.turn(*[FromSession(session, Interest(1, True, [], [], [], [], [])) for session in range(n_sessions)])
+        self.to_session.clear()
 
     def turn(self, *events: Event, after_ms: int = 1) -> list[Effect]:
         """Feed events and end the turn; the effects, Wake left out."""
