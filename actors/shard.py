@@ -22,6 +22,7 @@ from typing import NoReturn
 
 import structlog
 
+from actors.accepted import clock_accepted
 from actors.clocks import read_clocks
 from actors.fatal import die, die_of
 from actors.links import Link, LinkServer
@@ -31,10 +32,10 @@ from actors.shard_client import ShardClient
 from actors.topology import Announcement, Health, Topology, announce, member_name
 from config.load import from_json
 from shards import committer as commits
+from shards.backends import open_backend
 from shards.clock import AgeClock, AgeMark, Reading
 from shards.core import ShardCore
-from shards.engine import HOME_FAMILY, StoreFailed, StoreFull, StoreInUse
-from shards.engine_rocks import RocksEngine
+from shards.engine import HOME_FAMILY, Engine, StoreFailed, StoreFull, StoreInUse
 from shards.events import (
     CloseLink,
     Committed,
@@ -50,15 +51,12 @@ from shards.events import (
     TickEnded,
 )
 from shards.frames import Entry, Frame, Reply, Retain, Retained, decode, encode
-from shards.rows import META
+from shards.housekeeping import AGE_EVERY_MS, AGE_ROW
 from shards.slots import SlotTable
 from shards.store import Store
 
 log = structlog.get_logger(__name__)
 
-AGE_ROW = META + b"age"
-AGE_EVERY_SECONDS = 10.0
-TICK_WITHIN_MS = 500
 OPEN_RETRY_SECONDS = 1.0
 SPACE_EVERY_SECONDS = 1.0
 SPACE_LOW_BYTES = 256 << 20
@@ -111,7 +109,7 @@ class ShardServer:
         settle_gc()
         self._started = Announcement("shard", member_name("shard", self._index), os.getpid())
         announce(topology, self._started)
-        for sentence in self._engine.damage_found:
+        for sentence in getattr(self._engine, "damage_found", ()):
             log.error("shard.damage", shard=self._index, cause=sentence)
         if self._store.lost_at_open:
             log.error("shard.generations_lost", shard=self._index, generations=list(self._store.lost_at_open))
@@ -145,12 +143,12 @@ class ShardServer:
 
     # ------------------------------------------------------------------ opening
 
-    async def _open_engine(self) -> RocksEngine:
+    async def _open_engine(self) -> Engine:
         path = self._topology.store_path(self._index)
         path.mkdir(parents=True, exist_ok=True)
         while True:
             try:
-                return RocksEngine(str(path))
+                return open_backend(self._config.durable_storage.messages.backend, str(path))
             except (StoreFull, StoreInUse) as error:
                 # A former process of this shard may still be on its way out; a full disk may get room again.
                 log.error("shard.cannot_open_yet", shard=self._index, cause=str(error))
@@ -161,20 +159,25 @@ class ShardServer:
         mark = self._engine.get(HOME_FAMILY, AGE_ROW)
         self._age = AgeClock(AgeMark.decode(mark) if mark else None, now)
         if self._age.suspended:
-            log.error("shard.clock_jumped", shard=self._index, cause=str(self._age.jump))
+            jump = self._age.jump
+            log.error(
+                "shard.clock_jumped", shard=self._index, before_ms=jump.before_ms if jump else None, after_ms=now.wall_ms,
+                cause="nothing expires and nothing is dropped until `holdfast storage accept-clock`",
+            )  # fmt: skip
         age_ms = self._age.age_ms(now)
         self._store = Store.open(self._engine, store_options(self._config), age_ms, now.wall_ms)
         slots = SlotTable.initial(self._topology.n_shards)
         self._core = ShardCore(self._index, slots, self._engine, self._store, shard_options(self._config))
         self._opened = time.monotonic_ns()
         self._age_written = 0.0
+        self._gc_found = dict(self._core.gc_found)
 
     # ------------------------------------------------------------------ the tick
 
     def _tick(self) -> None:
         loop_time = time.monotonic()
         reading = Reading(time.time_ns() // 1_000_000, self._boot_id, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
-        if loop_time - self._age_written >= AGE_EVERY_SECONDS:
+        if loop_time - self._age_written >= AGE_EVERY_MS / 1000:
             self._age_written = loop_time
             self._core.note(AGE_ROW, self._age.mark(reading).encode())
         elapsed_us = (time.monotonic_ns() - self._opened) // 1000
@@ -182,7 +185,16 @@ class ShardServer:
         self._carry_out(self._handle(now))
         if self._core.busy:
             self._pump.soon()
-        self._pump.within(TICK_WITHIN_MS)
+        self._pump.within(self._core.wait_ms)
+        if self._core.gc_found != self._gc_found:
+            self._tell_found()
+
+    def _tell_found(self) -> None:
+        """The sweep has found what timers and records had missed: our fault, and mended."""
+        found = dict(self._core.gc_found)
+        kinds = {kind: count - self._gc_found.get(kind, 0) for kind, count in found.items() if count != self._gc_found.get(kind, 0)}
+        self._gc_found = found
+        log.warning("shard.gc_found", shard=self._index, **kinds)
 
     def _handle(self, event: Event) -> list[Effect]:
         try:
@@ -287,6 +299,10 @@ class ShardServer:
                 self._disk_level = seen
                 log.warning("shard.space", shard=self._index, free_bytes=free, level=seen)
                 self._space_changed()
+            if self._age.suspended and clock_accepted(self._topology.data_dir):
+                self._age.accept()
+                self._age_written = 0.0
+                log.warning("shard.clock_accepted", shard=self._index)
             await asyncio.sleep(SPACE_EVERY_SECONDS)
 
     # ------------------------------------------------------------------ LinkOwner
