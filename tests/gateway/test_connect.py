@@ -272,7 +272,7 @@ def test_disconnect_may_ask_for_the_will_and_for_another_expiry() -> None:
     client = shell.online("c1", 5, expiry_s=100)
     effects = client.send(Disconnect(ReasonCode.DISCONNECT_WITH_WILL_MESSAGE, Properties(session_expiry_interval=7)))
     assert ToShard(0, 2, [DisconnectEntry(b"c1", client.conn, WITH_WILL, 7)]) in effects
-    assert ToSession(0, Detach(client.conn)) in effects
+    assert ToSession(0, Detach(client.conn, 7)) in effects
     capped = Shell(Options(session_expiry_max_s=50))
     client = capped.online("c1", 5, expiry_s=40)
     client.send(Disconnect(properties=Properties(session_expiry_interval=70)))

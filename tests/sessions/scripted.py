@@ -26,6 +26,8 @@ from sessions.events import (
     ToldBy,
 )
 from sessions.frames import PUBACK, PUBCOMP, PUBREC, Acked, Attach, Deliver, Detach, Frame, Subacked, Subscribe, Unsubscribe
+from sessions.idle import NEVER_MS
+from sessions.live_frames import Interest
 from sessions.options import SessionOptions
 from shards.frames import Commit, Entry, FeedTaken, FeedWant, Own, Poll
 from shards.rows import PROGRESS, RANGE, ProgressRow, RangeRow, unpack_row
@@ -42,7 +44,7 @@ class Script:
         self.slots = SlotTable.initial(shards)
         self.shards = [ModelShard(index) for index in range(shards)]
         self.home = self.shards[self.slots.shard_of(CLIENT)]
-        self.options = options if options is not None else SessionOptions(lazy_commit_ms=0)
+        self.options = options if options is not None else SessionOptions(lazy_commit_ms=0, idle_poll_ms=NEVER_MS)
         self.served = frozenset(range(shards) if served is None else served)
         self.asked: list[AskShard] = []
         self.queries: list[QueryShard] = []
@@ -68,14 +70,15 @@ class Script:
                     self.asked.append(effect)
                 case QueryShard():
                     self.queries.append(effect)
-                case ToGateway(_, frame):
+                case ToGateway(_, frame) if not isinstance(frame, Interest):
                     self.sent.append(frame)
                 case ToFeed(shard, FeedWant() as want):
                     for feed in self.shards[shard].want(want):
                         self.feed(FeedReceived(shard, feed))
                 case _:
                     pass
-        return effects
+        # That nobody in memory wants anything is told to every gateway; it is the business of tests of that memory.
+        return [effect for effect in effects if not (isinstance(effect, ToGateway) and isinstance(effect.frame, Interest))]
 
     def gateway(self, frame: Frame, link: int = GATEWAY) -> list[Effect]:
         return self.feed(FromGateway(link, frame))

@@ -46,6 +46,7 @@ from sessions.frames import (
     decode,
     encode,
 )
+from sessions.live_frames import Interest, InterestSeen
 from sessions.options import SessionOptions
 from shards.frames import FeedTaken, FeedWant, Own, Work
 from shards.slots import SlotTable
@@ -173,6 +174,8 @@ class World:
     def carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
+                case ToGateway(_, Interest()):
+                    pass  # nobody is in memory here
                 case ToGateway(number, frame):
                     check_committed(frame, self.rows_of)
                     if number in self.gateways:
@@ -214,6 +217,7 @@ class World:
                 if client is not None:
                     client.deliver(frame, column)
             return
+        assert not isinstance(frame, Interest | InterestSeen)
         client = self.client_of(frame.conn, number)
         if client is None:
             return
