@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TypeVar
 
 from shards.core import ShardCore, ShardOptions
+from shards.engine import Engine
 from shards.engine_memory import MemoryEngine
 from shards.events import CloseLink, Committed, Effect, FrameReceived, LinkDown, LinkUp, Send, SendToShard, SpaceChanged, Submit, TickEnded
 from shards.frames import (
@@ -39,8 +40,8 @@ T = TypeVar("T", bound=Frame)
 class Harness:
     """`sync=False` holds commits back until `commit()`."""
 
-    def __init__(self, engine: MemoryEngine | None = None, shard: int = 0, n_shards: int = 1, options: ShardOptions | None = None) -> None:
-        self.engine = engine if engine is not None else MemoryEngine()
+    def __init__(self, engine: Engine | None = None, shard: int = 0, n_shards: int = 1, options: ShardOptions | None = None) -> None:
+        self.engine: Engine = engine if engine is not None else MemoryEngine()
         self.now_ms = 1_000_000
         self.options = options or ShardOptions()
         self.shard, self.n_shards = shard, n_shards
@@ -60,6 +61,7 @@ class Harness:
 
     def reopen(self, power: bool = False) -> None:
         """A crash: RAM is gone, the disk stays (with `power`, only what was synced)."""
+        assert isinstance(self.engine, MemoryEngine)
         self.engine = self.engine.crash(power=power)
         self.names.clear()
         self.sent.clear()

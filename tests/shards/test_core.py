@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shards.core import ShardCore
+from shards.engine_memory import MemoryEngine
 from shards.feeds import CREDIT_FRAMES
 from shards.frames import (
     NOBODY,
@@ -174,6 +175,7 @@ def test_after_a_kill_no_frame_is_taken_before_the_opening_sync() -> None:
     h.tick()
     h.take(G, Answer)
     (segment,) = poll(h, b"#", Place(start)).segments
+    assert isinstance(h.engine, MemoryEngine)
     h.engine = h.engine.crash(power=False)
     h.core = ShardCore(0, SlotTable.initial(1), h.engine, Store.open(h.engine, StoreOptions(), h.now_ms, h.now_ms), h.options)
     h.link(G, "gateway", "g0:a")

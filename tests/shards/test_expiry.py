@@ -32,7 +32,7 @@ from shards.frames import (
     WorkDone,
 )  # fmt: skip
 from shards.homes import ROWS_AT_ONCE
-from shards.housekeeping import AGE_EVERY_MS, AGE_ROW, ROWS_ERASED_PER_RECORD
+from shards.housekeeping import AGE_EVERY_MS, AGE_ROW, IN_FLIGHT_MAX, ROWS_ERASED_PER_RECORD, TIMERS_PER_RECORD
 from shards.ids import EXPIRY_NEVER
 from shards.rows import ACTIVE, PLACE, PROGRESS, RANGE, SUBSCRIPTION, SubscriptionRow, pack_row, u64
 from tests.shards.harness import G, Harness, S, connect, linked, poll, publish, route, topics
@@ -136,7 +136,8 @@ def test_thousands_that_end_in_one_second_end_in_it() -> None:
     while h.core.busy:
         h.tick(0, sync=False)
         turns += 1
-    assert turns == 4 and h.core.counters["sessions_expired"] == 4 * 500, "no more records while four wait for their sync"
+    assert turns == IN_FLIGHT_MAX, "no more records while these wait for their sync"
+    assert h.core.counters["sessions_expired"] == IN_FLIGHT_MAX * TIMERS_PER_RECORD
     h.commit()
     h.settle()
     assert h.core.counters["sessions_expired"] == count and h.core.counters["timers_late_ms_max"] == 0
