@@ -83,14 +83,15 @@ class EphemeralSession:
         return 2 * len(self.queue) < self._count_max and 2 * self.queue_bytes < self._bytes_max
 
     def acknowledge(self, packet_ids: list[int], awaited: int) -> list[int] | None:
-        """The client's answer of one kind: the ids that were in flight; None when one waits for another kind of answer."""
+        """The client's answer of one kind: the ids that were in flight; None when one waits for another kind of answer.
+        A PUBREC may be repeated: it is one more request for PUBREL."""
         inflight = self.inflight
         known: list[int] = []
         for packet_id in packet_ids:
             state = inflight.get(packet_id)
             if state is None:
                 continue
-            if state != awaited:
+            if state != awaited and (awaited, state) != (AWAIT_PUBREC, AWAIT_PUBCOMP):
                 return None
             known.append(packet_id)
             if awaited == AWAIT_PUBREC:

@@ -5,11 +5,12 @@
                          -> PUBREC with an error: finished [MQTT-4.3.3]
 
 They may come in any order; numbers are finished one by one and committed as far as there is no gap.  An identifier that is
-not under way is ignored (a client may repeat itself), except that PUBREC gets its PUBREL, so that the client can finish.
+not under way is ignored (a client may repeat itself), except that PUBREC gets its PUBREL, so that the client can finish: in
+MQTT 5 with 0x92, which says that its session and ours differ.
 One of the wrong kind for what is under way is a fault of the client.
 
-A QoS 2 number that is finished out of order stays in `received` until the gap below it closes: after a crash it must be
-answered with PUBREL, and never published again.
+A QoS 2 number that is finished out of order stays in `received` until the gap below it closes: it must never be published
+again.  Its row says that it is finished; when that was not committed before a crash, PUBREL comes once more.
 """
 
 from __future__ import annotations
@@ -83,14 +84,15 @@ class Acks:
         gate = session.next_commit
         now: list[int] = []
         waiting: list[int] = []
+        unknown: list[int] = []
         for packet_id in packet_ids:
             if packet_id < _TRACK2:
                 if session.one.is_open(session.one.number_of(packet_id)):
                     return False
-                now.append(packet_id)
+                unknown.append(packet_id)
                 continue
             number = two.number_of(packet_id)
-            known = received.get(number)
+            known = None if two.is_finished(number) else received.get(number)
             if known is not None:
                 # A repeat: its PUBREL leaves now, or with the commit that the first one waits for.
                 if known <= session.commits_done:
@@ -99,10 +101,12 @@ class Acks:
                 received[number] = gate
                 waiting.append(packet_id)
             else:
-                now.append(packet_id)
-                self._state.counters.acks_unknown += 1
+                unknown.append(packet_id)
         if now:
             self._state.outputs[session.link].pubrel(session.conn, now)
+        if unknown:
+            self._state.counters.acks_unknown += len(unknown)
+            self._state.outputs[session.link].pubrel_unknown(session.conn, unknown)
         if waiting:
             session.releases.append((gate, waiting))
             session.progress_dirty = True

@@ -161,7 +161,7 @@ class Committing:
                 two.committed,
                 two.next,
                 sent2,
-                list(session.received),
+                [-number if two.is_finished(number) else number for number in session.received],
             )
         )
 

@@ -18,7 +18,19 @@ _Column = tuple[int, list[int], list[int], bytearray, list[int]]
 class Output:
     """One gateway link.  conns: the sessions attached over it."""
 
-    __slots__ = ("_bytes", "_bytes_max", "_effects", "_indexes", "_link", "_messages", "_pubrels", "_to", "conns", "gateway")
+    __slots__ = (
+        "_bytes",
+        "_bytes_max",
+        "_effects",
+        "_indexes",
+        "_link",
+        "_messages",
+        "_pubrels",
+        "_pubrels_unknown",
+        "_to",
+        "conns",
+        "gateway",
+    )
 
     def __init__(self, link: int, gateway: str, bytes_max: int) -> None:
         self.gateway = gateway
@@ -31,10 +43,11 @@ class Output:
         self._indexes: dict[Bodies, dict[int, int]] = {}
         self._bytes = 0
         self._pubrels: dict[int, list[int]] = {}
+        self._pubrels_unknown: dict[int, list[int]] = {}
 
     @property
     def pending(self) -> bool:
-        return bool(self._to or self._effects or self._pubrels)
+        return bool(self._to or self._effects or self._pubrels or self._pubrels_unknown)
 
     def deliver(self, conn: int, batch: Batch, start: int, stop: int) -> None:
         bodies = batch.bodies
@@ -83,15 +96,16 @@ class Output:
         to_identifiers.extend([batch.identifier] * count)
 
     def pubrel(self, conn: int, packet_ids: list[int]) -> None:
-        waiting = self._pubrels.get(conn)
-        if waiting is None:
-            self._pubrels[conn] = list(packet_ids)
-        else:
-            waiting.extend(packet_ids)
+        self._pubrels.setdefault(conn, []).extend(packet_ids)
+
+    def pubrel_unknown(self, conn: int, packet_ids: list[int]) -> None:
+        """PUBREL for what is not under way: the client must be able to end its exchange."""
+        self._pubrels_unknown.setdefault(conn, []).extend(packet_ids)
 
     def forget(self, conn: int) -> None:
         """The connection is closed: PUBRELs of this tick are not sent any more; messages are joined only when it ends."""
         self._pubrels.pop(conn, None)
+        self._pubrels_unknown.pop(conn, None)
         self.conns.pop(conn, None)
 
     def take(self) -> list[Effect]:
@@ -100,7 +114,10 @@ class Output:
         effects, self._effects = self._effects, []
         for conn, packet_ids in self._pubrels.items():
             effects.append(ToGateway(self._link, SendPubrel(conn, packet_ids)))
+        for conn, packet_ids in self._pubrels_unknown.items():
+            effects.append(ToGateway(self._link, SendPubrel(conn, packet_ids, False)))
         self._pubrels.clear()
+        self._pubrels_unknown.clear()
         return effects
 
     def _close(self) -> None:

@@ -113,6 +113,14 @@ def test_acknowledgements_go_before_the_detach() -> None:
     assert frames == [Acked(client.conn, PUBACK, [1], False), Detach(client.conn)]
 
 
+def test_pubrel_for_what_is_not_under_way_says_so_in_mqtt_5() -> None:
+    """3.1.1 has no words for it, and its client gets the PUBREL all the same."""
+    for version, expected in ((5, b"\x62\x03\x00\x01\x92"), (4, b"\x62\x02\x00\x01")):
+        shell = Shell()
+        client = shell.online("d", version, clean=False, expiry_s=9)
+        assert shell.turn(FromSession(0, SendPubrel(client.conn, [1], False))) == [Write(client.socket, expected)]
+
+
 def test_pubrel_and_close_by_the_session_actor() -> None:
     """PUBREL for all ids in one write; a close has the session actor's code and needs no Detach."""
     shell = Shell()

@@ -13,9 +13,11 @@ Rows = Mapping[tuple[bytes, bytes], bytes]
 def check_committed(frame: Frame, rows_of: Callable[[int], Rows]) -> None:
     """A QoS 2 PUBLISH has its range and its mark, a PUBREL its PUBREC.  Rows are empty for a session that has ended."""
     if isinstance(frame, SendPubrel):
+        if not frame.found:
+            return
         progress = _progress(rows_of(frame.conn))
         if progress is not None:
-            known = {number & 0x7FFF for number in progress.received2}
+            known = {number & 0x7FFF for number in progress.received2 if number > 0}
             assert all(packet_id & 0x7FFF in known for packet_id in frame.packet_ids), f"{frame} is not committed"
     elif isinstance(frame, Deliver):
         for conn, _, packet_ids, firsts, _ in frame.to:

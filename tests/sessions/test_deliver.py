@@ -362,7 +362,7 @@ def test_pubrec_holds_the_window_until_pubcomp() -> None:
 
 
 def test_a_repeated_pubrec_gets_pubrel_again() -> None:
-    """At once when the first one's is out, else with it; also for an identifier that is not under way."""
+    """At once when the first one's is out, else with it; for an identifier that is not under way it says so."""
     s, conn = online(qos=2)
     s.publish(1, qos=2)
     s.live()
@@ -376,21 +376,26 @@ def test_a_repeated_pubrec_gets_pubrel_again() -> None:
     assert s.take_sent() == [SendPubrel(conn, [0x8001])]
     s.pubrec(conn, 0x8001, 0x8099)
     s.tick()
-    assert s.take_sent() == [SendPubrel(conn, [0x8001, 0x8099])]
+    assert s.take_sent() == [SendPubrel(conn, [0x8001]), SendPubrel(conn, [0x8099], False)]
+    s.pubcomp(conn, 0x8001)
+    s.pubrec(conn, 0x8001, 1)
+    s.tick()
+    assert s.take_sent() == [SendPubrel(conn, [0x8001, 1], False)]
 
 
 def test_qos_2_finished_out_of_order_is_remembered_until_the_gap_closes() -> None:
-    """After a crash it must be answered with PUBREL and never published again."""
+    """It is over, and must never be published again."""
     s, conn = online(qos=2)
     s.publish(2, qos=2)
     s.live()
     s.rest()
     s.pubrec(conn, 0x8002)
     s.rest()
+    assert s.progress().received2 == [2]
     s.pubcomp(conn, 0x8002)
     s.tick(5_000)
     s.answer()
-    assert (s.progress().committed2, s.progress().received2) == (0, [2])
+    assert (s.progress().committed2, s.progress().received2) == (0, [-2])
     s.pubrec(conn, 0x8001)
     s.rest()
     s.pubcomp(conn, 0x8001)
