@@ -5,6 +5,7 @@ What the cluster tests do with processes, these do in a second: everything betwe
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import tempfile
 from pathlib import Path
@@ -51,6 +52,37 @@ class OneLoop:
         for server in servers:
             await server.start()
         return self
+
+    async def ranges_committed(self) -> None:
+        """What was assigned is in the rows: at QoS 1 it may be sent before, and is then sent again as new after a crash."""
+        sessions = self.sessions[0]._core._state.sessions
+        while any(session.ranges.fresh or session.committing for session in sessions.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    async def kill_session(self) -> None:
+        """The session actor dies at once: nothing that it still had to say is heard.  A new one starts."""
+        dead = self.sessions[0]
+        for name in ("_feed", "_tick", "_carry_out"):
+            setattr(dead, name, lambda *_: None)
+        dead._pump.stop()
+        await dead._server.stop()
+        for client in dead._shards:
+            await client.stop()
+        self.sessions[0] = SessionServer(self.topology, 0)
+        await self.sessions[0].start()
+
+    async def pass_time(self, ms: int) -> None:
+        """Everything stored is older by so much, and every shard has begun another generation for it."""
+        before = [len(shard._store.generations()) for shard in self.shards]
+        for shard in self.shards:
+            shard._age._age_at_base += ms
+        while any(len(shard._store.generations()) == count for shard, count in zip(self.shards, before, strict=True)):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    async def restart_shard(self, index: int = 0) -> None:
+        await self.shards[index].stop()
+        self.shards[index] = ShardServer(self.topology, index)
+        await self.shards[index].start()
 
     async def __aexit__(self, *_: object) -> None:
         servers: list[ShardServer | SessionServer | GatewayServer] = [*self.gateways, *self.sessions, *self.shards]
