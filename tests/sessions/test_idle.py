@@ -1,0 +1,125 @@
+"""A subscription that hears nothing asks its shard by itself: a lost wake-up delays a message, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from sessions.events import Wake
+from sessions.frames import Attach, Subscribe
+from sessions.idle import ASKING_PER_SLOT, NEVER_MS, SLOT_MS
+from sessions.options import ReadOverrides, SessionOptions
+from tests.sessions.scripted import CLIENT, Script
+
+
+def online(options: SessionOptions, filters: int = 1) -> Script:
+    """One session with so many filters of which none sees what the others do, at the head."""
+    s = Script(options=options)
+    s.owned()
+    conn = s.attached()
+    for n in range(filters):
+        s.subscribed(conn, b"a/%d" % n if filters > 1 else b"#")
+    s.rest()
+    return s
+
+
+def asked_after(s: Script, ms: int, step_ms: int = 50) -> int:
+    """Polls that are asked in this time; they stay unanswered."""
+    before = s.core.counters.polls
+    for _ in range(ms // step_ms):
+        s.tick(step_ms)
+    return s.core.counters.polls - before
+
+
+@pytest.mark.parametrize("interval_ms", [1_000, 3_000])
+def test_a_message_whose_wake_up_was_lost_comes_after_the_interval(interval_ms: int) -> None:
+    """The feed never tells it, and moves on with others: the poll starts at the last place that something came for."""
+    s = online(SessionOptions(lazy_commit_ms=0, idle_poll_ms=interval_ms))
+    s.publish(1)
+    s.home.feed(1000)  # told into the void
+    assert asked_after(s, interval_ms - 100) == 0
+    asked_after(s, 100 + SLOT_MS)
+    s.rest()
+    assert [payload for payload, _, _ in s.delivered()] == [b"m0"]
+
+
+def test_who_hears_something_does_not_ask() -> None:
+    """Every message puts the question off by an interval."""
+    s = online(SessionOptions(lazy_commit_ms=0, idle_poll_ms=1_000))
+    for _ in range(8):
+        s.publish(1)
+        s.live()
+        asked = asked_after(s, 500)
+        assert asked == 0
+        s.answer()
+
+
+def test_a_silent_subscription_asks_once_in_each_interval() -> None:
+    """That its own question was answered is not hearing something."""
+    s = online(SessionOptions(lazy_commit_ms=0, idle_poll_ms=1_000))
+    for _ in range(4):
+        assert asked_after(s, 1_000 + SLOT_MS) == 1
+        s.answer()
+
+
+def test_many_silent_subscriptions_ask_a_few_at_a_time() -> None:
+    """No shard is asked by more than a few in each slot; all have their turn."""
+    filters = 3 * ASKING_PER_SLOT
+    s = online(SessionOptions(lazy_commit_ms=0, idle_poll_ms=1_000, batch_size=1), filters=filters)
+    asked_after(s, 1_000 - 50)
+    most = total = 0
+    for _ in range(8):
+        asked = asked_after(s, SLOT_MS)
+        most, total = max(most, asked), total + asked
+        s.answer()
+    assert 0 < most <= ASKING_PER_SLOT
+    assert total >= filters
+
+
+def test_with_infinity_nobody_asks_and_nothing_wakes_the_process() -> None:
+    """The setting turned off."""
+    s = online(SessionOptions(lazy_commit_ms=0, idle_poll_ms=NEVER_MS))
+    assert asked_after(s, 60_000, 1_000) == 0
+    assert not [effect for effect in s.tick() if isinstance(effect, Wake)]
+
+
+def test_the_process_wakes_for_it() -> None:
+    """Nothing else happens to an idle process: it has to say when it wants its next turn."""
+    s = Script(options=SessionOptions(lazy_commit_ms=0, idle_poll_ms=1_000))
+    s.owned()
+    conn = s.attached()
+    s.gateway(Subscribe(conn, 1, [(b"#", 1, 0, 2)], 0))
+    wakes: list[int] = []
+    for _ in range(20):
+        wakes += [effect.after_ms for effect in s.tick() if isinstance(effect, Wake)]
+        s.answer()
+    assert [ms for ms in wakes if 900 <= ms <= 1_000 + SLOT_MS]
+
+
+def test_a_zone_has_an_interval_of_its_own() -> None:
+    """Said with the connection, and for topics by the options."""
+    options = SessionOptions(lazy_commit_ms=0, idle_poll_ms=NEVER_MS, topic_zones=(((b"t/",), ReadOverrides(idle_poll_ms=5_000)),))
+    s = Script(options=options)
+    s.owned()
+    conn, present, session_id, _ = s.home.connect(CLIENT)
+    s.gateway(Attach(CLIENT, conn, session_id, present, 5, 100, idle_poll_ms=1_000))
+    s.rest()
+    s.subscribed(conn, b"x")
+    s.subscribed(conn, b"t/x")
+    s.rest()
+    assert asked_after(s, 1_500) == 1
+    assert [poll.filter for poll in s.polls()] == [b"x"]
+    assert asked_after(s, 4_000) == 1
+    assert [poll.filter for poll in s.polls()] == [b"x", b"t/x"]
+
+
+def test_a_subscription_that_ended_is_not_asked_for() -> None:
+    """Neither after UNSUBSCRIBE nor after the connection; and after a reconnect once, not twice."""
+    s = online(SessionOptions(lazy_commit_ms=0, idle_poll_ms=1_000), filters=2)
+    (session,) = s.core._state.sessions.values()
+    s.unsubscribe(session.conn, b"a/0")
+    s.rest()
+    s.detach(session.conn)
+    s.rest()
+    assert asked_after(s, 3_000) == 0
+    s.attached()
+    assert asked_after(s, 1_000 + SLOT_MS) == 1
