@@ -52,7 +52,7 @@ class Housekeeping:
         self._options = options
         self._sweep = Sweep(homes, timers, inbox, options.gc_interval_ms, options.gc_batch)
         mark = engine.get(HOME_FAMILY, AGE_ROW)
-        self._heard_before_ms = AgeMark.decode(mark).age_ms + AGE_EVERY_MS if mark else 0
+        self._heard_before_ms = AgeMark.decode(mark).age_ms + AGE_EVERY_MS if mark else None
         """Not later than this anybody was heard by a former process of the shard: the age is stored so often."""
         self._formers = set(homes.by_gateway)
         """Gateways that are known from rows only, and have not been heard by this process."""
@@ -148,7 +148,8 @@ class Housekeeping:
         """Its connections ended when it was last heard."""
         if gateway in self._formers:
             self._formers.discard(gateway)
-            self._homes.lost[gateway] = self._heard_before_ms
+            before_ms = self._heard_before_ms
+            self._homes.lost[gateway] = self._age_ms if before_ms is None else min(before_ms, self._age_ms)
         else:
             silent_us = self._elapsed_us - self._inbox.sender_heard(gateway, self._elapsed_us)
             self._homes.lost[gateway] = self._age_ms - silent_us // 1000
