@@ -133,7 +133,7 @@ class Connecting:
         state.by_client[connection.client] = connection
         state.by_conn[reply.conn] = connection
         self._note_newest(connection.client, reply.conn)
-        connection.session_id = reply.session_id
+        connection.session_id, connection.owner = reply.session_id, reply.owner
         connection.present = reply.present
         connection.memory = reply.memory
         connection.phase = Phase.ATTACHING
@@ -194,7 +194,7 @@ class Connecting:
         connection.attached = True
         attach = Attach(
             connection.client, connection.conn, connection.session_id, connection.present, connection.version, connection.receive_max,
-            connection.memory, connection.expiry_s if connection.memory else 0, *connection.zone.reads,
+            connection.memory, connection.expiry_s if connection.memory else 0, *connection.zone.reads, owner=connection.owner,
         )  # fmt: skip
         self._state.outbox.to_session(connection.session, attach)
 

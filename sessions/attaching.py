@@ -104,6 +104,9 @@ class Attaching:
         if home is None:
             self._refuse(link, frame)
             return
+        if frame.owner > home.token:
+            # We have been replaced and did not know: another owner may have written what we have in memory since.
+            self.replaced(home)
         older = self._waiting.get(frame.client)
         if older is not None:
             if frame.conn < older.frame.conn:
@@ -166,6 +169,7 @@ class Attaching:
         state.by_conn[frame.conn] = session
         state.outputs[waiting.link].conns[frame.conn] = session
         state.counters.attached += 1
+        self._subscriptions.attaching(session)
         subscriptions = [
             (sub.terms.filter, sub.terms.qos, sub.terms.options | (ROUTED if sub.routed and not sub.terms.qos else 0), sub.terms.identifier)
             for sub in session.subs.values()

@@ -32,7 +32,7 @@ class Attach(NamedTuple):
 
     batch_size, idle_poll_ms, renew_streams_ms: sessions.options.ReadOverrides of the connection's zone.
     memory: as in Connected; the actor refuses a session that lives in the memory of another owner.  expiry_s: how long a
-    session in memory outlives this connection."""
+    session in memory outlives this connection.  owner: as in Connected."""
 
     client: bytes
     conn: int
@@ -45,6 +45,7 @@ class Attach(NamedTuple):
     batch_size: int | None = None
     idle_poll_ms: int | None = None
     renew_streams_ms: int | None = None
+    owner: int = 0
 
 
 class Attached(NamedTuple):

@@ -348,7 +348,7 @@ class ShardCore:
             case Release():
                 return self._publishing.release(draft, entry), 0
             case Connect():
-                connected = self._homes.connect(draft, entry, name, age_ms, out, self._owners.token)
+                connected = self._homes.connect(draft, entry, name, age_ms, out, self._owners.token)._replace(owner=self._owners.token)
                 return connected, self._settle(out, wall_ms)
             case Disconnect(client, conn, how, expiry_s):
                 done = self._homes.disconnect(draft, client, conn, how, expiry_s, age_ms, out)

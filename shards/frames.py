@@ -107,12 +107,14 @@ class Connected(NamedTuple):
     """conn 0: the home is still erasing a former session of the client; nothing is connected, ask again.
 
     session_id 0: ephemeral.  present: the session existed before.  memory: 0 for a durable session, else the owner token
-    of the session actor that has it in memory, as in rows.SessionRow."""
+    of the session actor that has it in memory, as in rows.SessionRow.  owner: the newest owner token that the home has given:
+    an actor with an older one was replaced, and may not know it."""
 
     conn: int
     present: bool
     session_id: int
     memory: int = 0
+    owner: int = 0
 
 
 NORMAL, WITH_WILL, LOST = 0, 1, 2

@@ -71,6 +71,19 @@ def test_a_connection_older_than_the_attached_one_is_refused() -> None:
     assert s.core._state.by_conn[conn].attached
 
 
+def test_an_actor_that_was_replaced_learns_it_from_the_connection_before_it_loads_or_reuses_anything() -> None:
+    """The home's newest token comes with every connection: what is in memory may be old by then, and what is loaded would be
+    sent beside the other owner [MQTT-3.3.1-1]."""
+    s = Script()
+    s.owned()
+    old = s.attached()
+    conn, present, session_id, _ = s.home.connect(CLIENT)
+    s.gateway(Attach(CLIENT, conn, session_id, present, 5, 100, owner=2))
+    assert s.sent == [SessionClosed(old, SHUTTING_DOWN)]
+    assert s.queries == [] and [ask.entries for ask in s.asked] == [[Own()]]
+    assert s.core._state.sessions == {}
+
+
 def test_of_two_that_wait_the_newer_is_attached() -> None:
     """Each gets one answer, and the rows are loaded for the newer one."""
     s = Script()
