@@ -35,12 +35,12 @@ class Routes:
     def __init__(self, state: State, replaced: Callable[[Home], None]) -> None:
         self._state = state
         self._replaced = replaced
-        self._adds: list[tuple[int, bytes, RoutedAt]] = []
+        self._adds: list[tuple[int, bytes, bytes, RoutedAt]] = []
         self._removals: list[tuple[int, bytes, _Removal]] = []
         self._finished: dict[Home, None] = {}
 
-    def add(self, sub_id: int, filter: bytes, then: RoutedAt) -> None:
-        self._adds.append((sub_id, filter, then))
+    def add(self, client: bytes, sub_id: int, filter: bytes, then: RoutedAt) -> None:
+        self._adds.append((sub_id, filter, client, then))
 
     def remove(self, home: Home, client: bytes, sub_id: int, filter: bytes) -> None:
         """The work row of this removal is committed."""
@@ -53,7 +53,11 @@ class Routes:
             adds, self._adds = self._adds[:size], self._adds[size:]
             removals, self._removals = self._removals[: size - len(adds)], self._removals[size - len(adds) :]
             for shard in range(state.n_shards):
-                entry = Route([(sub_id, filter) for sub_id, filter, _ in adds], [(sub_id, filter) for sub_id, filter, _ in removals])
+                entry = Route(
+                    [(sub_id, filter) for sub_id, filter, _, _ in adds],
+                    [(sub_id, filter) for sub_id, filter, _ in removals],
+                    [client for _, _, client, _ in adds],
+                )
                 state.ask(shard, [entry], partial(self._answered, shard, adds, removals))
         for home in self._finished:
             done, home.done = home.done, []
@@ -62,12 +66,12 @@ class Routes:
         self._finished.clear()
 
     def _answered(
-        self, shard: int, adds: list[tuple[int, bytes, RoutedAt]], removals: list[tuple[int, bytes, _Removal]], replies: list[Reply]
+        self, shard: int, adds: list[tuple[int, bytes, bytes, RoutedAt]], removals: list[tuple[int, bytes, _Removal]], replies: list[Reply]
     ) -> None:
         (routed,) = replies
         assert isinstance(routed, Routed)
         position = routed.position
-        for _, _, then in adds:
+        for _, _, _, then in adds:
             then(shard, position)
         for _, _, removal in removals:
             removal.left -= 1

@@ -1,11 +1,16 @@
 """SUBSCRIBE and UNSUBSCRIBE of durable sessions: rows and routes, in the order that loses nothing (PROTOCOLS 7).
 
-    new, QoS 1 or 2     commit "adding" and the work row -> route in every shard -> commit "active", the places where each
+    new, with a route   commit "adding" and the work row -> route in every shard -> commit "active", the places where each
                         shard starts, and the end of the work row -> SUBACK
-    new, QoS 0          commit "active" -> SUBACK; it is live only and has no route
+    new, without        commit "active" -> SUBACK; it is live only
     known               the same row with the new options, committed -> SUBACK; the route and the places stay
-    known, 0 <-> 1, 2   a new subscription takes the place of the old one in the commit that makes it active
+    known, other kind   a new subscription takes the place of the old one in the commit that makes it active
     removed             commit the end of the rows and the work row -> UNSUBACK -> the routes are removed
+
+A subscription granted QoS 1 or 2 has a route; one granted QoS 0 has one if store_qos0 was on when it was made.  One that is
+changed to QoS 0 keeps its route until the connection has ended, for no message may be lost to the change [MQTT-3.8.4-4]: what
+is stored and unread comes at QoS 0, and no moment is without either store or live delivery.  At the next connection it is live
+only, since nothing is owed at QoS 0 to a client that is away.
 
 The work row says "remove this route everywhere".  It is there from before the route is added until the subscription is
 active, so a crash anywhere in between leaves nothing behind.  A shard that does not answer in time: 0x83 for that filter,
@@ -128,7 +133,8 @@ class Subscriptions:
     ) -> None:
         old = session.subs.get(filter)
         wants_retained = handling != _NEVER and (handling != _IF_NEW or old is None)
-        if old is not None and (old.terms.qos > 0) == (qos > 0):
+        routed = qos > 0 or self._state.options.store_qos0 or (old is not None and old.routed)
+        if old is not None and old.routed == routed:
             terms = Terms(old.sub_id, filter, qos, options, identifier)
             changed = Subscription(session, terms, old.starts)
             self._committing.put(session, SUBSCRIPTION, sub_key(old.sub_id), changed.row())
@@ -159,7 +165,7 @@ class Subscriptions:
             operation.codes[index] = qos if active else ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
             self._filter_done(session, operation)
 
-        if qos:
+        if routed:
             self._add(_Adding(session, operation, sub, old, finish))
         else:
             self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), sub.row())
@@ -183,7 +189,10 @@ class Subscriptions:
 
     def _row_committed(self, adding: _Adding) -> None:
         if adding.goes_on:
-            self._routes.add(adding.sub.sub_id, adding.sub.terms.filter, lambda shard, position: self._routed(adding, shard, position))
+            sub = adding.sub
+            self._routes.add(
+                adding.session.client, sub.sub_id, sub.terms.filter, lambda shard, position: self._routed(adding, shard, position)
+            )
 
     def _routed(self, adding: _Adding, shard: int, position: int) -> None:
         adding.positions[shard] = position
@@ -222,7 +231,7 @@ class Subscriptions:
         """An older subscription to the filter ends in the commit in which the new one begins."""
         if old is None:
             return
-        if old.terms.qos:
+        if old.routed:
             self._put_removed(session, old)
         else:
             self._committing.put(session, SUBSCRIPTION, sub_key(old.sub_id), None)
@@ -248,6 +257,18 @@ class Subscriptions:
         session.subs[sub.terms.filter] = sub
         self._state.counters.subscribed += 1
         self._reading.begin(session, sub)
+
+    def attaching(self, session: Session) -> None:
+        """Before a connection reads: what was changed to QoS 0 is live only from now on."""
+        if self._state.options.store_qos0:
+            return
+        for sub in session.subs.values():
+            if sub.routed and not sub.terms.qos:
+                for cursor in sub.cursors:
+                    session.places.pop(cursor, None)
+                sub.cursors, sub.starts = [], []
+                self._put_removed(session, sub)
+                self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), sub.row())
 
     def _end(self, session: Session, sub: Subscription) -> None:
         self._reading.end(session, sub)
