@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import random
 import re
 import sys
@@ -37,6 +38,8 @@ N_SHARDS = 2
 PUBLISHERS = 6
 PER_SECOND = 10.0
 KILL_S = (3.0, 8.0)
+STATUS_S = 0.7
+"""About what it takes to ask who is there."""
 RAY_PART = 0.03
 SPARED_PART = 0.85
 WHILE_DOWN_PART = 0.25
@@ -108,12 +111,15 @@ class Soak:
 
     async def _kill(self) -> None:
         chance = self._chance
+        last = time.monotonic()
         while not self._over:
-            await asyncio.sleep(chance.uniform(*KILL_S))
+            due = last + chance.uniform(*KILL_S) - STATUS_S
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
             ready = await self._new_status()
             if not ready and chance.random() > WHILE_DOWN_PART:
                 ready = await self._ready_again()
             victim = self._victim()
+            last = time.monotonic()
             if victim is None:
                 continue
             await asyncio.to_thread(self._watched.broker.kill, victim.pid)
@@ -265,6 +271,8 @@ class Soak:
 
 
 async def soak(seconds: float, seed: int, say: Say) -> str:
+    # Clients write into sockets whose other end was killed; asyncio has a line to say about each.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     async with running(settings(N_SHARDS, **{"gateway.count": "2"})) as watched:
         return await Soak(watched, seconds, seed, say).run()
 

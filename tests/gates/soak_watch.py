@@ -29,9 +29,9 @@ MEMORY_MORE, MEMORY_MORE_MB = 1.15, 10.0
 DESCRIPTORS_MORE, DESCRIPTORS_MORE_COUNT = 1.25, 16.0
 ROWS_MORE, ROWS_MORE_COUNT = 1.25, 100.0
 NO_BOUND = float("inf")
-SETTLED_S = {"n": 300.0, "c": 600.0, "z": NO_BOUND}
+SETTLED_S = {"n": 300.0, "c": 600.0, "T": 600.0, "z": NO_BOUND}
 """Kinds of home rows that grow for so long before the oldest go: what senders that were killed asked, connections of sessions that have
-expired; and for ever, a few bytes for each process that was killed, senders that are refused."""
+expired, and timers to end those; and for ever, a few bytes for each process that was killed, senders that are refused."""
 
 
 @dataclass(frozen=True, slots=True)
