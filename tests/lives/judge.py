@@ -22,7 +22,7 @@ from tests.lives.player import (
     Player,
 )  # fmt: skip
 from tests.lives.stage import OBSERVERS, Seen, Stage
-from tests.lives.table import NOTICED_S, TAKEOVERS, Ending, Holds, Life, When
+from tests.lives.table import HEARD_BEFORE_S, NOTICED_WITHIN_S, TAKEOVERS, Ending, Holds, Life
 
 WILL_WITHIN_S = 1.0
 EARLY_S = 0.05
@@ -33,7 +33,8 @@ def faults(player: Player, stage: Stage, retained: dict[bytes, int]) -> list[str
     """Nothing, if one of the ways in which it may have gone is how it went; otherwise what is wrong with the nearest."""
     if player.seen.stuck:
         return [player.seen.stuck]
-    ways = [_Judge(player, stage, retained, way).faults() for way in expect(player.life)]
+    gap = player.seen.second_s - player.seen.ended_from_s
+    ways = [_Judge(player, stage, retained, way).faults() for way in expect(player.life, gap)]
     return min(ways, key=len)
 
 
@@ -155,8 +156,9 @@ class _Judge:
         seen = self._seen
         if due.by_second:
             return seen.second_s, seen.accepted_s
-        if self._life.ending is Ending.KILLED and self._life.when is not When.AT_ONCE:
-            return seen.ended_from_s + NOTICED_S[0] + due.after_s, seen.ended_from_s + NOTICED_S[1] + due.after_s
+        if self._life.ending is Ending.KILLED:
+            latest = min(max(NOTICED_WITHIN_S, due.after_s), max(seen.accepted_s - seen.ended_from_s, due.after_s))
+            return seen.ended_from_s + max(0.0, due.after_s - HEARD_BEFORE_S), seen.ended_from_s + latest
         return seen.ended_from_s + due.after_s, seen.ended_to_s + due.after_s
 
     def _once(self, came: list[Seen], qos: int, what: str) -> Iterator[str]:

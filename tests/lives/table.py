@@ -27,8 +27,10 @@ from tests.broker.wire import Version
 MARGIN_S = 1.0
 """Nothing is asked of a broker closer than this to the moment at which the answer changes."""
 NEVER_S = 0xFFFFFFFF
-NOTICED_S = (17.0, 23.5)
-"""How long after its gateway was killed a connection counts as ended: the home waits 20 s for the gateway to be heard."""
+NOTICED_WITHIN_S = 23.5
+"""So long after its gateway was killed a connection may count as open: a home waits 20 s for a gateway to be heard again."""
+HEARD_BEFORE_S = 2.5
+"""And so long before, since it ended for the home when the gateway was last heard, which it is every 2 s at least."""
 
 
 class Expiry(Enum):
@@ -196,9 +198,9 @@ def gap_s(expiry: Expiry, ending: Ending, will: Will, when: When) -> float:
     if when is When.AFTER_WILL:
         return will.value + 1.5 * MARGIN_S
     if when is When.BEFORE_EXPIRY:
-        long = NOTICED_S[1] + Will.SHORTER.value + 2 * MARGIN_S if killed else 8.0
+        long = NOTICED_WITHIN_S + Will.SHORTER.value + 2 * MARGIN_S if killed else 8.0
         return kept - MARGIN_S if kept < Expiry.KEPT.value else long
-    return (NOTICED_S[1] if killed else 0.0) + kept + 1.5 * MARGIN_S
+    return (max(NOTICED_WITHIN_S, kept) if killed else kept) + 1.5 * MARGIN_S
 
 
 def third_gap_s(second_expiry: Expiry, third: Third) -> float:
