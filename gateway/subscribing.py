@@ -148,7 +148,10 @@ class Subscribing:
                 granted = next(answers)
                 code = ReasonCode(granted)
                 if granted < _FAILED:
-                    self._live(connection, filter, granted > 0 or self._state.options.store_qos0, options, asked.identifier)
+                    # What has a route keeps it as long as the connection lasts (sessions.subscriptions).
+                    old = connection.subs.get(filter)
+                    routed = granted > 0 or self._state.options.store_qos0 or (old is not None and not old.every)
+                    self._live(connection, filter, routed, options, asked.identifier)
             reasons.append(code)
         self._answer(connection, Suback(frame.packet_id, tuple(reasons)), [])
 

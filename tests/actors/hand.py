@@ -185,7 +185,8 @@ class Hand:
     async def complete_all(self, *messages: Got) -> None:
         """The same for messages that are in the window together: what they make room for may come in between, and waits."""
         for got in messages:
-            self.acknowledge(wire.PUBACK if got.qos == 1 else wire.PUBREC, got.packet_id)
+            if got.qos:
+                self.acknowledge(wire.PUBACK if got.qos == 1 else wire.PUBREC, got.packet_id)
         released = [got.packet_id for got in messages if got.qos == 2]
         kept: list[Packet] = []
         while released:
