@@ -1,0 +1,67 @@
+"""From configuration to the options of the cores: what zones and the persistence filter become."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.settings import gateway_options, persistence, session_options, shard_options
+from config.load import load
+from sessions.options import ReadOverrides, Reads
+from shards.persistence import Persistence
+
+
+@pytest.mark.parametrize(
+    ("sets", "expected"),
+    [
+        ((), None),
+        (("durable_sessions.persistence.min_qos=1",), None),
+        (("durable_sessions.persistence.min_qos=2",), Persistence(min_qos=2)),
+        (('durable_sessions.persistence.topic_prefixes=["ä/"]',), Persistence(prefixes=("ä/".encode(),))),
+        (('durable_sessions.persistence.except_topic_prefixes=["a"]',), Persistence(except_prefixes=(b"a",))),
+        (('zones.z.topic_prefixes=["a"]', "zones.z.durable_sessions.enable=true"), None),
+        (('zones.z.users=["a"]', "zones.z.durable_sessions.enable=false"), None),
+        (
+            (
+                'zones.keep.topic_prefixes=["a/b"]',
+                'zones.users.users=["a"]',
+                'zones.drop.topic_prefixes=["a", "b"]',
+                "zones.drop.durable_sessions.enable=false",
+            ),
+            Persistence(rules=(((b"a/b",), True), ((b"a", b"b"), False))),
+        ),
+    ],
+)
+def test_a_filter_is_there_only_when_it_excludes_something(sets: tuple[str, ...], expected: Persistence | None) -> None:
+    """None costs nothing per message; gateways and shards have the same one."""
+    config = load(sets=sets, environ={})
+    assert persistence(config) == expected
+    assert gateway_options(config).persistence == shard_options(config).persistence == expected
+
+
+def test_zones_of_topics_go_to_session_actors_and_those_of_connections_to_gateways() -> None:
+    """In their order; what a zone leaves open stays open."""
+    sets = (
+        'zones.b.users=["ann"]',
+        'zones.b.topic_prefixes=["t/"]',
+        "zones.b.durable_sessions.idle_poll_interval=3s",
+        'zones.a.listeners=["tcp"]',
+        "zones.a.durable_sessions.batch_size=5",
+        "zones.a.durable_sessions.enable=false",
+        "durable_sessions.renew_streams_interval=2s",
+    )
+    config = load(sets=sets, environ={})
+    b, a = gateway_options(config).zones
+    assert (b.name, b.users, b.enable, b.reads) == ("b", {"ann"}, None, ReadOverrides(None, 3_000, None))
+    assert (a.name, a.listeners, a.enable, a.reads) == ("a", {"tcp"}, False, ReadOverrides(5, None, None))
+    options = session_options(config)
+    assert options.topic_zones == (((b"t/",), ReadOverrides(None, 3_000, None)),)
+    assert options.reads == Reads(100, 10_000, 2_000)
+    assert options.reads_of(options.reads.changed_by(a.reads), b"t/1") == Reads(5, 3_000, 2_000)
+    assert options.reads_of(options.reads, b"other") == options.reads
+
+
+def test_store_qos0_reaches_all_three() -> None:
+    """Whoever did not know would lose messages or give them twice."""
+    for stored in (False, True):
+        config = load(sets=[f"durable_storage.messages.store_qos0={str(stored).lower()}"], environ={})
+        assert gateway_options(config).store_qos0 is session_options(config).store_qos0 is shard_options(config).store_qos0 is stored
