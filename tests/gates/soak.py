@@ -6,10 +6,9 @@ and what belongs to Ray, and now and then one more while the broker is still com
 and shard are mostly spared, so that some processes get old enough to show how they grow. The launcher is nobody's victim: it is the
 service manager's to bring back.
 
-Checked while it runs (soak_ledger.py): nothing acknowledged is lost, QoS 2 comes once, in order, no message for whoever wants none. No
-stall: no session that is connected, and to which something is due, waits for more than ``STALL_S`` without a delivery, no publisher that
-is connected for an acknowledgement. At the end all that is due arrives, all processes are there, no session was lost, and
-what the broker takes is flat (soak_watch.py).
+Checked while it runs: nothing acknowledged is lost, QoS 2 comes once, in order, no message for whoever wants none (soak_ledger.py);
+nobody waits too long for a delivery or an acknowledgement (soak_stalls.py). At the end all that is due arrives, all processes are
+there, no session was lost, and what the broker takes is flat (soak_watch.py).
 """
 
 from __future__ import annotations
@@ -30,9 +29,10 @@ from tests.gates.footprint import MB
 from tests.gates.gate import ROLES, GateFailed, Watched, running, settings
 from tests.gates.show import one_line
 from tests.gates.soak_crowd import Crowd
-from tests.gates.soak_ledger import Ledger, Reader
+from tests.gates.soak_ledger import Ledger
+from tests.gates.soak_stalls import LAG_S, Stalls, Waiting
 from tests.gates.soak_watch import Watch, judge
-from tests.gates.traffic import Publisher, require_sessions_kept
+from tests.gates.traffic import require_sessions_kept
 
 N_SHARDS = 2
 PUBLISHERS = 6
@@ -43,8 +43,6 @@ STATUS_S = 0.7
 RAY_PART = 0.03
 SPARED_PART = 0.85
 WHILE_DOWN_PART = 0.25
-STALL_S = 20.0
-LAG_S = 90.0
 SETTLE_S = 60.0
 BACK_S = 40.0
 LOOK_S = 5.0
@@ -78,9 +76,7 @@ class Soak:
         self._killed: Counter[str] = Counter()
         self._stories: list[str] = []
         self._began = time.monotonic()
-        self._progress: dict[Reader | Publisher, tuple[int, float]] = {}
-        self._slowest = 0.0
-        self._slowest_story = ""
+        self._stalls = Stalls()
 
     async def run(self) -> str:
         try:
@@ -191,33 +187,16 @@ class Soak:
 
     def _require_no_stall(self) -> None:
         now = time.monotonic()
-        lagging = self._ledger.lagging()
-        for reader, since_ns in lagging.items():
-            still_s = self._still_s(reader, reader.arrived, now)
-            waited_s = min(still_s, now - since_ns / 1e9)
-            self._require_within(min(waited_s, self._crowd.online_s(reader)), STALL_S, f"{reader} is connected and gets nothing")
-            self._require_within(waited_s, LAG_S, f"{reader} gets nothing", count=False)
+        waiting = [
+            Waiting(str(reader), reader.arrived, now - since_ns / 1e9, self._crowd.online_s(reader.session))
+            for reader, since_ns in self._ledger.lagging().items()
+        ]
         for publisher in self._crowd.publishers:
-            still_s = self._still_s(publisher, publisher.newest_acknowledged(), now)
             client = publisher.client
-            if client.unacknowledged and client.connected.is_set():
-                online_s = now - client.connections[-1].accepted_ns / 1e9
-                self._require_within(min(still_s, online_s), STALL_S, f"{client.client_id} is connected and gets no acknowledgement")
-        for gone in [each for each in self._progress if isinstance(each, Reader) and each not in lagging]:
-            del self._progress[gone]
-
-    def _still_s(self, who: Reader | Publisher, count: int, now: float) -> float:
-        """For how long this count has not changed."""
-        before = self._progress.get(who)
-        if before is None or before[0] != count:
-            self._progress[who] = before = (count, now)
-        return now - before[1]
-
-    def _require_within(self, waited_s: float, bound_s: float, what: str, *, count: bool = True) -> None:
-        if count and waited_s > self._slowest:
-            self._slowest, self._slowest_story = waited_s, f"{what} at {self._at_s:.0f} s"
-        if waited_s > bound_s:
-            raise GateFailed(f"stall at {self._at_s:.1f} s: {what} for {waited_s:.1f} s")
+            if client.unacknowledged:
+                online_s = self._crowd.online_s(client.client_id)
+                waiting.append(Waiting(client.client_id, publisher.newest_acknowledged(), LAG_S * 2, online_s))
+        self._stalls.look(now, waiting)
 
     # ------------------------------------------------------------------- the end
 
@@ -255,7 +234,7 @@ class Soak:
         newest = self._watch.newest
         return (
             f"{self._killed.total()} kills, {ledger.acked} acknowledged, {ledger.arrived} delivered, {ledger.repeated} repeats at QoS 1, "
-            f"longest wait {self._slowest:.1f} s, {sum(each.pss_mb for each in newest):.0f} MB in {len(newest)} processes, "
+            f"longest wait {self._stalls.longest_s:.1f} s, {sum(each.pss_mb for each in newest):.0f} MB in {len(newest)} processes, "
             f"{sum(each.descriptors for each in newest)} descriptors, {sum(rows.counts.values())} home rows of "
             f"{rows.bytes / 1000:.0f} kB, {rows.disk_bytes / MB:.0f} MB on disk"
         )
@@ -266,7 +245,7 @@ class Soak:
         return (
             f"{self._seconds / 60:.0f} min, {self._killed.total()} kills ({killed}): {self._ledger.acked} messages acknowledged, "
             f"{self._ledger.arrived} delivered, none missing, QoS 2 once, in order, {self._ledger.repeated} repeats at QoS 1; longest wait "
-            f"{self._slowest:.1f} s ({self._slowest_story}); second fifth -> last fifth: {'; '.join(figures)}"
+            f"{self._stalls.longest_s:.1f} s ({self._stalls.longest_story}); second fifth -> last fifth: {'; '.join(figures)}"
         )
 
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from tests.broker import wire
 from tests.broker.client import Client, Connection
 from tests.broker.wire import Version
-from tests.gates.soak_ledger import Ledger, Reader
+from tests.gates.soak_ledger import Ledger
 from tests.gates.traffic import Publisher
 
 AREAS, PLACES = 3, 4
@@ -157,9 +157,9 @@ class Crowd:
         tasks = [*self._lives, *(publisher.task for publisher in self.publishers)]
         return [repr(task.exception()) for task in tasks if task is not None and task.done() and not task.cancelled() and task.exception()]
 
-    def online_s(self, reader: Reader) -> float:
-        """How long the session has been connected now; 0 when it is not."""
-        client = self.sessions[reader.session]
+    def online_s(self, client_id: str) -> float:
+        """How long this client has been connected now; 0 when it is not."""
+        client = next(each for each in self.clients if each.client_id == client_id)
         return (time.monotonic_ns() - client.connections[-1].accepted_ns) / 1e9 if client.connected.is_set() else 0.0
 
     # ------------------------------------------------------------------- lives
