@@ -51,8 +51,8 @@ def test_zones_of_topics_go_to_session_actors_and_those_of_connections_to_gatewa
     )
     config = load(sets=sets, environ={})
     b, a = gateway_options(config).zones
-    assert (b.name, b.users, b.enable, b.reads) == ("b", {"ann"}, None, ReadOverrides(None, 3_000, None))
-    assert (a.name, a.listeners, a.enable, a.reads) == ("a", {"tcp"}, False, ReadOverrides(5, None, None))
+    assert (b.name, b.users, b.enable, b.reads) == ("b", frozenset(("ann",)), None, ReadOverrides(None, 3_000, None))
+    assert (a.name, a.listeners, a.enable, a.reads) == ("a", frozenset(("tcp",)), False, ReadOverrides(5, None, None))
     options = session_options(config)
     assert options.topic_zones == (((b"t/",), ReadOverrides(None, 3_000, None)),)
     assert options.reads == Reads(100, 10_000, 2_000)
