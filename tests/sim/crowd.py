@@ -153,7 +153,7 @@ class Crowd:
         role = self.world.rng.choice(("shard", "session", "session", "mqtt"))
         for wire in self._network.of(gateway):
             if wire is attempt.wire if role == "mqtt" else wire.accepted.process.role == role:
-                wire.hold(self.world.between(10 * MS, 3 * SECOND))
+                wire.hold(self.world.between(10 * MS, self.world.rng.choice((60 * MS, 400 * MS, 3 * SECOND))))
         self.world.later(self.world.between(0, self.world.rng.choice((MS, 20 * MS, 200 * MS))), self._elsewhere, client, attempt)
 
     def _elsewhere(self, client: Client, attempt: Attempt) -> None:
