@@ -56,7 +56,7 @@ class Routes:
                 entry = Route(
                     [(sub_id, filter) for sub_id, filter, _, _ in adds],
                     [(sub_id, filter) for sub_id, filter, _ in removals],
-                    [client for _, _, client, _ in adds],
+                    tuple([client for _, _, client, _ in adds]),
                 )
                 state.ask(shard, [entry], partial(self._answered, shard, adds, removals))
         for home in self._finished:
