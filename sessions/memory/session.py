@@ -139,6 +139,10 @@ class MemorySession:
             self._drop(self.queue.pop())
             self._counters.memory_dropped_all_full += 1
             return False
+        if message.size > self._bytes_max:
+            self._drop(self.queue.pop())
+            self._counters.memory_dropped_queue_full += 1
+            return False
         while len(self.queue) > self._count_max or self.queue_bytes > self._bytes_max:
             self._drop(self.queue.popleft())
             self._counters.memory_dropped_queue_full += 1
