@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from cli import config, down, status, storage, up
+from cli import clock, config, down, status, storage, up
 
 app = typer.Typer(
     name="holdfast",
@@ -22,6 +22,7 @@ app.command("up")(up.up)
 app.command("down")(down.down)
 app.command("status")(status.status)
 app.add_typer(config.app, name="config")
+storage.app.command("accept-clock")(clock.accept)
 app.add_typer(storage.app, name="storage")
 
 

@@ -1,0 +1,122 @@
+"""Ends of sessions with real servers, sockets, clocks and RocksDB."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from actors.accepted import accept_clock, clock_accepted
+from actors.clocks import read_clocks
+from actors.datadir import read_site
+from cli.main import app
+from shards.clock import AgeMark, Reading
+from shards.engine import HOME_FAMILY
+from shards.engine_rocks import RocksEngine
+from shards.housekeeping import AGE_ROW
+from tests.actors.hand import Hand
+from tests.actors.one_loop import OneLoop
+from tests.shards.test_expiry import rows
+
+pytestmark = [pytest.mark.slow]
+
+
+def left(broker: OneLoop) -> list[dict[str, int]]:
+    return [rows(shard._engine) for shard in broker.shards]
+
+
+async def until_gone(broker: OneLoop, kinds: str, within_s: float) -> float:
+    """Seconds until no shard has rows of these kinds."""
+    begun = time.monotonic()
+    while any(kind in found for found in left(broker) for kind in kinds):
+        assert time.monotonic() < begun + within_s, left(broker)
+        await asyncio.sleep(0.01)
+    return time.monotonic() - begun
+
+
+async def test_sessions_end_in_the_second_after_their_time(tmp_path: Path) -> None:
+    """Not before it; and with them their subscriptions, and their routes in both shards."""
+    async with OneLoop(tmp_path, n_shards=2) as broker:
+        hands = [await Hand.connect(broker.port, f"c-{n}", 5, expiry_s=1) for n in range(10)]
+        for n, hand in enumerate(hands):
+            await hand.subscribe(f"t/{n}/+", 1)
+        for n, hand in enumerate(hands):
+            if n % 2:
+                hand.drop()
+            else:
+                await hand.close()
+        took_s = await until_gone(broker, "s", 3)
+        assert 0.8 < took_s < 2.0
+        await until_gone(broker, "upqrewR", 2)
+        assert all(not any(shard.counters()[name] for name in shard.counters() if name.startswith("gc_found")) for shard in broker.shards)
+        assert sum(shard.counters()["sessions_expired"] for shard in broker.shards) == 10
+        assert max(shard.counters()["timers_late_ms_max"] for shard in broker.shards) < 1_000
+
+
+@pytest.mark.parametrize(("down_s", "present"), [(0.2, True), (2.2, False)])
+async def test_the_time_while_the_broker_is_down_counts(tmp_path: Path, down_s: float, present: bool) -> None:
+    """By elapsed time: whoever comes after the end finds no session, at once after the start."""
+    async with OneLoop(tmp_path) as broker:
+        hand = await Hand.connect(broker.port, "c", 5, expiry_s=2)
+        await hand.subscribe("t", 1)
+        await hand.close()
+    await asyncio.sleep(down_s)
+    async with OneLoop(tmp_path) as broker:
+        assert (await Hand.connect(broker.port, "c", 5, expiry_s=2)).present is present
+
+
+async def test_nothing_ends_by_a_clock_that_jumped_until_somebody_accepts_it(tmp_path: Path) -> None:
+    """A machine that boots with its clock ten years ahead: the session waits; `accept-clock` lets it end."""
+    async with OneLoop(tmp_path) as broker:
+        hand = await Hand.connect(broker.port, "c", 5, expiry_s=1)
+        await hand.close()
+    engine = RocksEngine(str(broker.topology.store_path(0)))
+    row = engine.get(HOME_FAMILY, AGE_ROW)
+    assert row is not None
+    mark = AgeMark.decode(row)
+    ten_years_ms = 10 * 365 * 86_400_000
+    jumped = AgeMark(mark.age_ms, Reading(mark.reading.wall_ms - ten_years_ms, "another boot", 5), False)
+    engine.write([(HOME_FAMILY, AGE_ROW, jumped.encode())])
+    engine.sync()
+    engine.close()
+    async with OneLoop(tmp_path) as broker:
+        (shard,) = broker.shards
+        await asyncio.sleep(1.5)
+        assert left(broker)[0]["s"] == 1 and shard.counters()["expiry_suspended"] == 1
+        accept_clock(tmp_path)
+        await until_gone(broker, "s", 3)
+        assert shard.counters()["expiry_suspended"] == 0
+    # It is remembered over a restart, and is said for this boot only.
+    async with OneLoop(tmp_path) as broker:
+        assert broker.shards[0].counters()["expiry_suspended"] == 0
+    (tmp_path / "accepted-clock").write_text("another boot")
+    assert not clock_accepted(tmp_path)
+
+
+def test_the_command_says_what_it_did_and_refuses_other_directories(tmp_path: Path) -> None:
+    """One sentence each."""
+    said = CliRunner().invoke(app, ["storage", "accept-clock", "--data-dir", str(tmp_path)])
+    assert said.exit_code == 1 and "is not the data directory of a broker" in said.stderr
+    assert read_site(tmp_path) is None and not clock_accepted(tmp_path)
+
+
+async def test_a_session_that_a_lost_session_actor_served_expires_all_the_same(tmp_path: Path) -> None:
+    """The home ends it; what is left is done by the next owner."""
+    async with OneLoop(tmp_path) as broker:
+        hand = await Hand.connect(broker.port, "c", 5, expiry_s=1)
+        await hand.subscribe("t/#", 1)
+        await hand.close()
+        await broker.sessions[0].stop()
+        await until_gone(broker, "s", 3)
+        assert left(broker)[0]["R"] == 1
+        await broker.kill_session()
+        await until_gone(broker, "Rw", 3)
+
+
+def test_the_age_is_made_of_the_time_since_boot() -> None:
+    """CLOCK_BOOTTIME goes on while the machine sleeps, and no step of the wall clock moves it."""
+    before = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+    assert before <= read_clocks().boottime_ms <= time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
