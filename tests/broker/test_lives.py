@@ -7,18 +7,18 @@ import os
 import pytest
 
 from tests.broker.running import QUIET_RAY, Options, RunningBroker
-from tests.lives.real import live
+from tests.lives.real import SETTINGS, live
 from tests.lives.table import full, sample
 
 SEED = int(os.environ.get("LIVES_SEED") or 0)
 LIVES = 60
 
 pytestmark = pytest.mark.parametrize(
-    "broker", [Options({**QUIET_RAY, "gateway.count": "2", "durable_storage.messages.n_shards": "2"})], indirect=True
+    "broker", [Options({**QUIET_RAY, **SETTINGS, "durable_storage.messages.n_shards": "2"})], indirect=True
 )
 
 
 async def test_lives_are_as_the_specification_says(broker: RunningBroker) -> None:
     """Of every way a connection can end some lives, chosen so that as many pairs of values as possible meet."""
-    wrong = await live(broker, sample(list(full()), LIVES, SEED), "lives")
+    wrong = await live(broker, sample(list(full()), LIVES, SEED))
     assert not wrong, "\n".join([f"{life.name}: {'; '.join(what)}" for life, what in wrong.items()])

@@ -45,8 +45,8 @@ async def in_the_simulator(lives: list[Life]) -> Wrong:
 
 
 async def on_a_real_broker(lives: list[Life]) -> Wrong:
-    async with running(settings(N_SHARDS, **{"gateway.count": "2"})) as watched:
-        return await real.live(watched.broker, lives, "lives")
+    async with running(settings(N_SHARDS, **real.SETTINGS)) as watched:
+        return await real.live(watched.broker, lives)
 
 
 def require_none(wrong: Wrong, count: int, where: str) -> None:

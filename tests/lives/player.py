@@ -79,7 +79,7 @@ class Player:
         self._port = port
         self._stage = stage
         self._bell = port.bell()
-        self._name = f"{stage.prefix}-{number}"
+        self._name = f"{stage.prefix}-{life.kind.value}-{number}"
         self._inbox = f"{stage.prefix}/i/{number}"
         self._older_inbox = f"{stage.prefix}/o/{number}"
         self._first_at = 0 if life.ending is Ending.KILLED else number % 2

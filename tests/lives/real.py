@@ -7,6 +7,7 @@ themselves then.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 
@@ -14,8 +15,16 @@ from tests.broker.running import RunningBroker
 from tests.lives.judge import faults
 from tests.lives.player import Player
 from tests.lives.stage import Stage
-from tests.lives.table import Ending, Life
+from tests.lives.table import Ending, Kind, Life
 
+PREFIXES = ("lives", "killed")
+"""Of the stage whose gateways live, and of the other one."""
+SETTINGS = {
+    "gateway.count": "2",
+    "zones.memory.client_id_prefixes": json.dumps([f"{prefix}-{Kind.MEMORY.value}-" for prefix in PREFIXES]),
+    "zones.memory.durable_sessions.enable": "false",
+}
+"""What the broker is to be started with."""
 AT_ONCE = 50
 BEGIN_EVERY_S = 0.03
 """Lives begin one after the other: the moment of a crowd is not what is tested here."""
@@ -113,13 +122,13 @@ class RealPort:
             self._killed.set()
 
 
-async def live(broker: RunningBroker, lives: list[Life], prefix: str) -> dict[Life, list[str]]:
+async def live(broker: RunningBroker, lives: list[Life]) -> dict[Life, list[str]]:
     """What was wrong with each life that was not as it should be."""
     found: dict[Life, list[str]] = {}
-    for killed in (False, True):
-        chosen = [life for life in lives if (life.ending is Ending.KILLED) is killed]
+    for killed, prefix in enumerate(PREFIXES):
+        chosen = [life for life in lives if (life.ending is Ending.KILLED) is bool(killed)]
         if chosen:
-            found.update(await _together(broker, chosen, f"{prefix}{'k' if killed else ''}"))
+            found.update(await _together(broker, chosen, prefix))
     return found
 
 

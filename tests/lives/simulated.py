@@ -12,12 +12,13 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from random import Random
 
 from gateway.options import Options as GatewayOptions
+from gateway.zones import Zone
 from sessions.options import SessionOptions
 from shards.core import ShardOptions
 from tests.lives.judge import faults
 from tests.lives.player import Player
 from tests.lives.stage import Stage
-from tests.lives.table import Ending, Life
+from tests.lives.table import Ending, Kind, Life
 from tests.sim.broker import Broker, Plant
 from tests.sim.ledger import Ledger
 from tests.sim.network import End, Network
@@ -25,7 +26,9 @@ from tests.sim.process import Process
 from tests.sim.shape import Shape
 from tests.sim.world import MS, SECOND, World
 
+PREFIX = "l"
 LIVES_PER_WORLD = 250
+IN_MEMORY = Zone("memory", client_prefixes=(f"{PREFIX}-{Kind.MEMORY.value}-".encode(),), enable=False)
 BEGIN_WITHIN_US = 2 * SECOND
 """Lives of one world begin at any moment of this span."""
 WORLD_US_MAX = 200 * SECOND
@@ -166,7 +169,7 @@ def shape(rng: Random) -> Shape:
         restart_us=(100 * MS, 2 * SECOND),
         shard=ShardOptions(messages_per_record_max=rng.choice((1, 1000)), tail_bytes_max=rng.choice((2000, 1 << 20))),
         session=SessionOptions(batch_size=rng.choice((3, 100)), deliver_bytes_max=rng.choice((60, 1 << 20))),
-        gateway=GatewayOptions(frame_bytes_max=rng.choice((100, 4 << 20))),
+        gateway=GatewayOptions(frame_bytes_max=rng.choice((100, 4 << 20)), zones=(IN_MEMORY,)),
         check_every=256,
     )
 
@@ -182,7 +185,7 @@ class Theatre:
         killed = sum(1 for life in lives if life.ending is Ending.KILLED)
         assert killed in (0, len(lives)), "lives whose gateway is killed have a world of their own"
         self.port = SimulatedPort(world, network, self.broker, killed)
-        self.stage = Stage(self.port, "l")
+        self.stage = Stage(self.port, PREFIX)
         self.players = [Player(life, number, self.port, self.stage) for number, life in enumerate(lives)]
         self._left = len(self.players)
         self._retained: dict[bytes, int] = {}

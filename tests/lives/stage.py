@@ -1,7 +1,7 @@
 """Who else is there while lives are lived: a publisher, and two observers of wills and of what the lives publish.
 
 One observer's session is ephemeral, the other's is durable, so that both ways of a message are looked at.  Each life has
-topics of its own below the stage's prefix:
+topics of its own below the stage's prefix, and a client id of its own, PREFIX-KIND-N, that says where its session lives:
 
     PREFIX/w/N   its wills        PREFIX/s/N   what it publishes        PREFIX/i/N   what it subscribes to
     PREFIX/o/N   what its session from before was subscribed to
