@@ -62,7 +62,11 @@ class Closing:
         if connection.phase is Phase.CLOSED:
             return
         self._state.counters.connections_superseded += 1
-        self._farewell(connection, ReasonCode.SESSION_TAKEN_OVER)
+        if connection.phase is Phase.ONLINE:
+            self._farewell(connection, ReasonCode.SESSION_TAKEN_OVER)
+        else:
+            # Before its CONNACK it cannot be sent a DISCONNECT [MQTT-3.2.0-1], and a close without a word tells nobody anything.
+            self._connack(connection, ReasonCode.SERVER_BUSY)
         self._end(connection, "session taken over", None)
         self._state.outbox.close(connection, "session taken over")
 
@@ -78,8 +82,7 @@ class Closing:
         if connection.phase is Phase.CLOSED:
             return
         self._state.counters.connections_refused += 1
-        if connection.version == MQTT_5 or (connection.version and connack_return_code(code) is not None):
-            self._state.outbox.write(connection, encode(connection.version, Connack(False, code)))
+        self._connack(connection, code)
         self._end(connection, why, NORMAL, expiry_s)
         self._state.outbox.close(connection, why)
 
@@ -137,6 +140,11 @@ class Closing:
             self.refuse(connection, ReasonCode.SERVER_UNAVAILABLE, "shutdown")
 
     # ---------------------------------------------------------------- within
+    def _connack(self, connection: Connection, code: ReasonCode) -> None:
+        """A refusal, where the version has a word for it."""
+        if connection.version == MQTT_5 or (connection.version and connack_return_code(code) is not None):
+            self._state.outbox.write(connection, encode(connection.version, Connack(False, code)))
+
     def _farewell(self, connection: Connection, code: ReasonCode) -> None:
         if connection.version == MQTT_5 and connection.phase is Phase.ONLINE and not connection.gone:
             self._state.outbox.write(connection, encode(MQTT_5, Disconnect(code)))

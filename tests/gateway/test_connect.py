@@ -230,6 +230,19 @@ def test_superseded_by_another_gateway() -> None:
     ]
 
 
+@pytest.mark.parametrize(("version", "code"), [(5, ReasonCode.SERVER_BUSY), (4, ReasonCode.SERVER_UNAVAILABLE)])
+def test_a_connection_that_is_taken_over_before_its_connack_is_told_so(version: int, code: ReasonCode) -> None:
+    """By a refusal: a DISCONNECT may not come before CONNACK, and a close without a word tells the client nothing."""
+    shell = Shell()
+    client = shell.client(version)
+    client.send(Connect(version, "c1", False, properties=Properties(session_expiry_interval=100 if version == 5 else None)))
+    shell.answer()
+    (attach,) = [frame for _, frame in shell.to_session if isinstance(frame, Attach)]
+    shell.turn(FromShard(0, Superseded([(b"c1", attach.conn)])))
+    assert client.take() == [Connack(False, code)]
+    assert client.closed == "session taken over" and shell.to_session[-1] == (0, Detach(attach.conn))
+
+
 def test_superseded_may_come_before_the_number_itself() -> None:
     """A connection whose end was announced before its beginning never comes online."""
     shell = Shell()
