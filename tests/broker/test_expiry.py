@@ -1,0 +1,55 @@
+"""Sessions of a broker of processes end at their time: while it runs, and over kill -9 of everything."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tests.actors.hand import Hand
+from tests.broker.running import RunningBroker
+
+OF_A_RESTART_S = 10.0
+"""After a restart of everything an end may be so late: nobody knows better when a connection ended that was open then."""
+
+
+async def present(broker: RunningBroker, client: str, expiry_s: int) -> bool:
+    """Whether there is a session.  Looking at it resumes it, and this connection ends at once."""
+    hand = await Hand.connect(broker.port, client, 5, expiry_s=expiry_s)
+    await hand.close()
+    return hand.present
+
+
+async def make(broker: RunningBroker, client: str, expiry_s: int) -> Hand:
+    hand = await Hand.connect(broker.port, client, 5, expiry_s=expiry_s)
+    assert not hand.present
+    await hand.subscribe(f"of/{client}/#", 1)
+    return hand
+
+
+async def test_a_session_ends_two_seconds_after_its_client_has_gone(broker: RunningBroker) -> None:
+    """Whoever comes back before finds it, and the time counts anew from there."""
+    await (await make(broker, "x-2", 2)).close()
+    for _ in range(2):
+        await asyncio.sleep(1.5)
+        assert await present(broker, "x-2", 2)
+    await asyncio.sleep(2.1)
+    assert not await present(broker, "x-2", 2)
+
+
+@pytest.mark.slow
+async def test_sessions_end_over_a_restart_of_everything(broker: RunningBroker) -> None:
+    """Away ones by the time that passed; those that were connected count from the crash; long ones are there."""
+    await (await make(broker, "x-away", 2)).close()
+    connected = await make(broker, "x-connected", 3)
+    await (await make(broker, "x-long", 3_600)).close()
+    killed = time.monotonic()
+    await asyncio.to_thread(broker.kill_all)
+    await asyncio.to_thread(broker.up)
+    connected.drop()
+    await asyncio.sleep(max(0.0, killed + 2.5 - time.monotonic()))
+    assert not await present(broker, "x-away", 2)
+    assert await present(broker, "x-long", 3_600)
+    await asyncio.sleep(max(0.0, killed + 3 + OF_A_RESTART_S + 1 - time.monotonic()))
+    assert not await present(broker, "x-connected", 3)
