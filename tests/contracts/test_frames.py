@@ -76,7 +76,7 @@ def test_damaged_bytes_are_a_frame_or_a_value_error(link: ModuleType, data: st.D
 @by_link
 def test_bytes_that_are_no_frame_are_a_value_error(link: ModuleType) -> None:
     """Nothing, a number, a map, a kind that does not exist, too few and too many fields, noise."""
-    rows: list[object] = [7, {}, [], [99], [-1], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], ["a"], [None], [[1]]]
+    rows: list[object] = [7, {}, [], [99], [-1], list(range(30)), ["a"], [None], [[1]]]
     for row in rows:
         with pytest.raises(ValueError, match="not a frame of this link"):
             link.decode(msgpack.packb(row))
