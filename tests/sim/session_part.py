@@ -79,10 +79,11 @@ class SessionPart:
         self._carry_out(self.core.handle(TickEnded(self._world.now_ms, self._world.wall_ms)))
         self._turns_taken += 1
         if self._turns_taken % self._setting.check_every == 0:
-            self.core.check()
+            self.check()
 
     def check(self) -> None:
         self.core.check()
+        assert not self.core.counters.routes_collected, "the sweep found routes that no subscription stood behind"
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -21,6 +21,8 @@ APART = [b"a/b", b"a/c", b"x", b"b/#", b"r/+", b"w/#"]
 """Filters that have no topic in common."""
 
 MESSAGES_PER_BURST = 4.5
+SWEEP_EVERY_MS = 2_000
+"""Often, and it must never find anything: what a sweep mends is a fault of ours."""
 
 FAULTS = {
     "kill shard": 3, "kill session": 4, "kill gateway": 3, "power shard": 3, "power all": 1, "kill all": 1, "eio": 1, "full": 1,
@@ -107,6 +109,7 @@ def _shard(rng: Random) -> ShardOptions:
         generation_ms=rng.choice((1500, 6000, 86_400_000)),
         retention_ms=86_400_000,
         tail_bytes_max=rng.choice((200, 2000, 1 << 20)),
+        gc_interval_ms=SWEEP_EVERY_MS,
     )
 
 
@@ -125,6 +128,7 @@ def _session(rng: Random) -> SessionOptions:
         range_streams_max=rng.choice((1, 64)),
         commit_sessions_max=rng.choice((1, 1000)),
         routes_per_request_max=rng.choice((1, 1000)),
+        gc_interval_ms=SWEEP_EVERY_MS,
     )
 
 

@@ -113,6 +113,7 @@ class ShardPart:
     def check(self) -> None:
         """What each part says always holds."""
         self.core.check()
+        assert not any(self.core.gc_found.values()), f"the sweep found {self.core.gc_found}"
         self.store.check()
         self._committer.check()
 
