@@ -19,7 +19,7 @@ _Column = tuple[int, list[int], list[int], bytearray, list[int]]
 class GatewayLink:
     """One gateway.  A body is in a Deliver frame once, however many connections get it."""
 
-    __slots__ = ("_at", "_bytes", "_bytes_max", "_frames", "_messages", "_pubrels", "_to", "seen", "sent")
+    __slots__ = ("_at", "_bytes", "_bytes_max", "_frames", "_messages", "_pubrels", "_to", "_unknown", "seen", "sent")
 
     def __init__(self, bytes_max: int) -> None:
         self.sent = 0
@@ -31,6 +31,7 @@ class GatewayLink:
         self._at: dict[Message, int] = {}
         self._to: dict[int, _Column] = {}
         self._pubrels: dict[int, list[int]] = {}
+        self._unknown: dict[int, list[int]] = {}
 
     def deliver(self, conn: int, message: Message, packet_id: int, first: int, identifier: int) -> None:
         at = self._at.get(message)
@@ -52,14 +53,20 @@ class GatewayLink:
     def pubrel(self, conn: int, packet_ids: list[int]) -> None:
         self._pubrels.setdefault(conn, []).extend(packet_ids)
 
+    def pubrel_unknown(self, conn: int, packet_ids: list[int]) -> None:
+        """Nothing is under way under these identifiers."""
+        self._unknown.setdefault(conn, []).extend(packet_ids)
+
     def take(self) -> list[Frame]:
         """The frames of this tick: PUBRELs first, as a client that comes back is to have them."""
-        if not self._pubrels and not self._to and not self._frames:
+        if not (self._pubrels or self._unknown or self._to or self._frames):
             return []
         self._close()
         frames: list[Frame] = [SendPubrel(conn, packet_ids) for conn, packet_ids in self._pubrels.items()]
+        frames += [SendPubrel(conn, packet_ids, False) for conn, packet_ids in self._unknown.items()]
         frames += self._frames
         self._pubrels.clear()
+        self._unknown.clear()
         self._frames = []
         return frames
 

@@ -42,6 +42,8 @@ class Sink(Protocol):
 
     def pubrel(self, conn: int, packet_ids: list[int]) -> None: ...
 
+    def pubrel_unknown(self, conn: int, packet_ids: list[int]) -> None: ...
+
 
 class Held:
     """Bytes that all sessions of the actor hold."""
@@ -228,19 +230,26 @@ class MemorySession:
         return True
 
     def _pubrec(self, packet_ids: list[int]) -> bool:
-        """Each is answered with PUBREL, known or not, so that the client can finish."""
+        """Each is answered with PUBREL, so that the client can finish; of an unknown one it says so (0x92)."""
         sink = self.sink
         assert sink is not None
+        known: list[int] = []
+        unknown: list[int] = []
         for packet_id in packet_ids:
             delivery = self._out_now(packet_id)
             if delivery is None:
+                unknown.append(packet_id)
                 continue
             if not delivery.is_qos2:
                 return False
+            known.append(packet_id)
             if delivery.message is not None:
                 self._held.bytes -= delivery.message.size
                 delivery.message = None
-        sink.pubrel(self.conn, packet_ids)
+        if known:
+            sink.pubrel(self.conn, known)
+        if unknown:
+            sink.pubrel_unknown(self.conn, unknown)
         return True
 
     def _failed(self, packet_ids: list[int]) -> bool:

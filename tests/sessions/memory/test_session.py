@@ -6,7 +6,7 @@ import pytest
 
 from mqtt.body import with_message_expiry
 from mqtt.reason import ReasonCode
-from sessions.frames import PUBACK, Attached, SendPubrel, SessionClosed
+from sessions.frames import PUBACK, Attached, Deliver, SendPubrel, SessionClosed
 from sessions.memory.links import GatewayLink
 from sessions.memory.message import Message
 from sessions.memory.session import Held, MemorySession
@@ -159,13 +159,11 @@ def test_a_message_that_is_over_is_dropped_and_one_that_waited_says_when_it_was_
     conn = s.attached()
     frames = [frame for _, frame in s.sent]
     (deliver,) = frames
-    assert (
-        [(body[6:], published, flags) for _, body, published, flags in deliver.messages]
-        == [  # type: ignore[union-attr]
-            (properties[6:] + b"sent", 1_700_000_000_000 + at_ms - 3, 0x20),
-            (b"not over", 1_700_000_000_000 + at_ms, 0x20),
-        ]
-    )
+    assert isinstance(deliver, Deliver)
+    assert [(body[6:], published, flags) for _, body, published, flags in deliver.messages] == [
+        (properties[6:] + b"sent", 1_700_000_000_000 + at_ms - 3, 0x20),
+        (b"not over", 1_700_000_000_000 + at_ms, 0x20),
+    ]
     assert [got.first for got in s.delivered()] == [0x32 | DUP, 0x32]
     assert s.counters.memory_dropped_expired == 1
 
@@ -202,7 +200,7 @@ def test_an_acknowledgement_of_nothing_is_ignored_but_pubrec_is_answered() -> No
     s.pubrec(conn, 77, failed=True)
     assert s.take() == []
     s.pubrec(conn, 77)
-    assert s.take() == [(LINK, SendPubrel(conn, [77]))]
+    assert s.take() == [(LINK, SendPubrel(conn, [77], False))]
     assert s.counters.acks_unknown == 4
 
 
