@@ -1,7 +1,8 @@
 """Gate 4 of issue 2: 300 takeovers a second for 60 s, the same clients from two gateways in turn, and nothing goes wrong.
 
 takeover_load.py does it, in a process of its own, beside publishers at QoS 1 and 2; takeovers.py says what shows that one
-connection of a client is alive at a time. Then, for the figures only, 1,000 a second, and 5,000 durable sessions that come
+connection of a client is alive at a time. Then duels (duel_load.py): two connections of one client at the same moment, one at
+each gateway, of which exactly one must win. At last, for the figures only, 1,000 a second, and 5,000 durable sessions that come
 back at once. CPU per takeover is that of the broker's processes beyond what the messages cost them without takeovers: it says more
 than a rate on a machine that others use too.
 """
@@ -22,10 +23,13 @@ PER_SECOND, SECONDS = 300, 60
 WANTED_PER_SECOND, WANTED_SECONDS = 1000, 15
 P99_MS = 500.0
 CLOSED_MS = 1000.0
+DUELS = 500
+DUEL_MS = 2000.0
 STORM = 5000
 LOAD_DEADLINE_S = 200.0
 ROLES = ("gateway", "shard", "session")
 SKIPPED_MAX = 0.001
+RATE_MIN = 0.95
 
 
 async def load(module: str, status: Status, *options: str) -> dict[str, Any]:
@@ -69,6 +73,8 @@ async def steady(watched: Watched, n_shards: int, seconds: int) -> str:
     where = f"n_shards={n_shards}"
     if found["skipped"] > SKIPPED_MAX * PER_SECOND * seconds:
         raise GateFailed(f"{where}: {found['skipped']} takeovers were left out because all clients waited for their CONNACK")
+    if found["takeovers"] / found["seconds"] < RATE_MIN * PER_SECOND:
+        raise GateFailed(f"{where}: the load or the broker fell behind: {figure(found)}")
     if found["connack_ms"]["p99"] > P99_MS:
         raise GateFailed(f"{where}: p99 over {P99_MS:.0f} ms: {figure(found)}")
     if found["closed_ms"]["max"] > CLOSED_MS:
@@ -80,11 +86,22 @@ async def steady(watched: Watched, n_shards: int, seconds: int) -> str:
     )
 
 
+async def duels(status: Status, n_shards: int, count: int) -> str:
+    found = await load("tests.gates.duel_load", status, "--duels", str(count))
+    if found["over_ms"]["max"] > DUEL_MS:
+        raise GateFailed(f"n_shards={n_shards}: a duel took {found['over_ms']['max']} ms")
+    return (
+        f"{found['duels']} duels, each with one winner after p50 {found['over_ms']['p50']} ms, max {found['over_ms']['max']} ms, "
+        f"{found['refused']} losers refused and {found['told']} told 0x8E"
+    )
+
+
 async def run(scale: Scale) -> str:
     figures = []
     for n_shards in SHARD_COUNTS:
         async with running(settings(n_shards, **{"gateway.count": "2"})) as watched:
             figures.append(await steady(watched, n_shards, scale.of(SECONDS)))
+            figures.append(await duels(await watched.status(), n_shards, scale.of(DUELS, 100)))
             if n_shards == SHARD_COUNTS[0]:
                 status = await watched.status()
                 options = ("--per-second", str(WANTED_PER_SECOND), "--seconds", str(scale.of(WANTED_SECONDS, 5)))
