@@ -8,7 +8,8 @@ service manager's to bring back.
 
 Checked while it runs: nothing acknowledged is lost, QoS 2 comes once, in order, no message for whoever wants none (soak_ledger.py);
 nobody waits too long for a delivery or an acknowledgement (soak_stalls.py). At the end all that is due arrives, all processes are
-there, no session was lost, and what the broker takes is flat (soak_watch.py).
+there, no session was lost, no log tells of a fault of ours, and what the broker takes is flat (soak_watch.py). Generations are short, so
+that many roll and go meanwhile.
 """
 
 from __future__ import annotations
@@ -31,10 +32,17 @@ from tests.gates.show import one_line
 from tests.gates.soak_crowd import Crowd
 from tests.gates.soak_ledger import Ledger
 from tests.gates.soak_stalls import LAG_S, Stalls, Waiting
-from tests.gates.soak_watch import Watch, judge
+from tests.gates.soak_watch import Watch, bad_events, judge
 from tests.gates.traffic import require_sessions_kept
 
 N_SHARDS = 2
+SETTINGS = {
+    "gateway.count": "2",
+    "durable_storage.messages.generation_length": "40s",
+    "durable_sessions.message_retention_period": "200s",
+    "durable_sessions.session_gc_interval": "30s",
+}
+"""Generations roll and are dropped all the time, long after everybody has read them."""
 PUBLISHERS = 6
 PER_SECOND = 10.0
 KILL_S = (3.0, 8.0)
@@ -218,6 +226,8 @@ class Soak:
             await asyncio.sleep(0.2)
         self._require_right()
         await self._roles_back(await self._watched.status())
+        if bad := bad_events(self._watched.broker.data_dir / "logs"):
+            raise GateFailed(f"in the logs: {', '.join(f'{event} {count} times' for event, count in sorted(bad.items()))}")
         _, grown = judge(self._watch, self._seconds)
         if grown:
             raise GateFailed(f"not flat: {'; '.join(grown)}")
@@ -252,7 +262,7 @@ class Soak:
 async def soak(seconds: float, seed: int, say: Say) -> str:
     # Clients write into sockets whose other end was killed; asyncio has a line to say about each.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
-    async with running(settings(N_SHARDS, **{"gateway.count": "2"})) as watched:
+    async with running(settings(N_SHARDS, **SETTINGS)) as watched:
         return await Soak(watched, seconds, seed, say).run()
 
 

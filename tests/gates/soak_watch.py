@@ -8,6 +8,7 @@ were left alone for long enough. Home rows are counted in the store itself, open
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -22,6 +23,13 @@ from rocksdict import AccessType, Options, Rdict
 from tests.broker.running import Process
 from tests.gates.footprint import MB, disk_bytes, pss_bytes
 
+BAD_EVENTS = frozenset(
+    {
+        "process.broken", "shard.failed", "shard.generations_lost", "gc_found", "gateway.stuck", "driver.does_not_stop", "run.not_ended",
+        "gateway.unexpected_frame", "session.unexpected_frame", "shard.unexpected_frame",
+    }
+)  # fmt: skip
+_EVENT = re.compile(r"\bevent=(\S+)")
 OPEN_TRIES = 5
 YOUNG_S = 10.0
 LONG_LIFE_S = 150.0
@@ -106,6 +114,17 @@ def _rows_of(store: str) -> list[tuple[bytes, int]]:
         return [(cast("bytes", key), len(cast("bytes", value))) for key, value in db.items()]
     finally:
         db.close()
+
+
+def bad_events(log_dir: Path) -> Counter[str]:
+    """Events in the logs that no kill explains, and how often each was logged."""
+    found: Counter[str] = Counter()
+    for path in log_dir.glob("*.log*"):
+        for line in path.read_text(errors="replace").splitlines():
+            match = _EVENT.search(line)
+            if match and match[1] in BAD_EVENTS:
+                found[f"{match[1]} in {path.name}"] += 1
+    return found
 
 
 def fifth(values: list[tuple[float, float]], which: int, total_s: float) -> float | None:

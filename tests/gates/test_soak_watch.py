@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.gates.soak import seconds_of
-from tests.gates.soak_watch import LONG_LIFE_S, YOUNG_S, Rows, Sample, Watch, judge
+from tests.gates.soak_watch import LONG_LIFE_S, YOUNG_S, Rows, Sample, Watch, bad_events, judge
 
 TOTAL_S = 1000.0
 
@@ -60,6 +61,15 @@ def test_rows_that_grow_are_not_flat_unless_that_is_known(kind: str, grown: int)
     found = Watch(rows=[Rows(at * 100.0, Counter({kind: 200 * at, "u": 50}), 0, 0) for at in range(11)])
     figures, wrong = judge(found, TOTAL_S)
     assert len(figures) == 2 and len(wrong) == grown
+
+
+def test_events_that_no_kill_explains_are_found_in_the_logs(tmp_path: Path) -> None:
+    """Whatever level they have, in all logs; the life of processes is no fault."""
+    (tmp_path / "shard-0.log").write_text(
+        "at=1 level=info event=shard.started who=shard-0\nat=2 level=error event=process.broken during=x\n" * 2
+    )
+    (tmp_path / "launcher.log").write_text("at=1 level=error event=run.fallen what=raylet\n")
+    assert bad_events(tmp_path) == {"process.broken in shard-0.log": 2}
 
 
 def test_durations_have_a_unit() -> None:
