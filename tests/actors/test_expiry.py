@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from shards.engine_rocks import RocksEngine
 from shards.housekeeping import AGE_ROW
 from tests.actors.hand import Hand
 from tests.actors.one_loop import OneLoop
-from tests.shards.test_expiry import rows
+from tests.shards.ended import rows
 
 pytestmark = [pytest.mark.slow]
 
@@ -120,3 +121,26 @@ def test_the_age_is_made_of_the_time_since_boot() -> None:
     """CLOCK_BOOTTIME goes on while the machine sleeps, and no step of the wall clock moves it."""
     before = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
     assert before <= read_clocks().boottime_ms <= time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+def test_the_disk_gets_the_space_of_ended_sessions_back(tmp_path: Path) -> None:
+    """By compactions that RocksDB does by itself where most of a file is deletions; nobody has to ask for one."""
+    engine = RocksEngine(str(tmp_path))
+    rng = random.Random(1)
+    keys = [b"u" + n.to_bytes(4, "big") * 4 for n in range(10_000)]
+    for at in range(0, len(keys), 1_000):
+        engine.write([(HOME_FAMILY, key, rng.randbytes(300)) for key in keys[at : at + 1_000]])
+    engine._rdict(HOME_FAMILY).flush()
+    full = table_bytes(tmp_path)
+    for at in range(0, len(keys), 1_000):
+        engine.write([(HOME_FAMILY, key, None) for key in keys[at : at + 1_000]])
+    engine._rdict(HOME_FAMILY).flush()
+    deadline = time.monotonic() + 10
+    while table_bytes(tmp_path) > full / 10 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert full > 3_000_000 and table_bytes(tmp_path) < full / 10
+    engine.close()
+
+
+def table_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.glob("*.sst") if file.exists())

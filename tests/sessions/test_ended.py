@@ -9,7 +9,7 @@ from shards.frames import LOST, NORMAL, Route
 from shards.ids import sub_id
 from shards.rows import ROUTE
 from tests.sessions.real_shards import Broker
-from tests.shards.test_expiry import KEPT_MS, rows
+from tests.shards.ended import KEPT_MS, rows
 
 CLIENTS = [b"client-%d" % n for n in range(4)]
 

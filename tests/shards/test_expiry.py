@@ -2,86 +2,32 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shards.clock import AgeMark, Reading
-from shards.engine import HOME_FAMILY, Engine, Op
+from shards.engine import Op
 from shards.events import TickEnded
 from shards.frames import (
     LOST,
     NORMAL,
-    TAKEN,
     Beat,
-    Commit,
-    CommitDone,
     Connect,
     Connected,
     Disconnect,
-    Live,
     Own,
     Owned,
-    Place,
-    Route,
     Will,
     Work,
-    WorkDone,
 )  # fmt: skip
 from shards.homes import ROWS_AT_ONCE
-from shards.housekeeping import AGE_EVERY_MS, AGE_ROW, IN_FLIGHT_MAX, ROWS_ERASED_PER_RECORD, TIMERS_PER_RECORD
+from shards.housekeeping import IN_FLIGHT_MAX, ROWS_ERASED_PER_RECORD, TIMERS_PER_RECORD
 from shards.ids import EXPIRY_NEVER
 from shards.owners import WORK_UNDER_WAY_MAX
-from shards.rows import ACTIVE, PLACE, PROGRESS, RANGE, SUBSCRIPTION, SubscriptionRow, pack_row, u64
-from tests.shards.harness import G, Harness, S, connect, linked, poll, publish, route, topics
-
-KEPT_MS = 600_000
-
-
-def rows(engine: Engine) -> dict[str, int]:
-    """How many rows of each kind there are, without those that a store has from its first moment and those of links."""
-    keys = [key for key, _ in engine.scan(HOME_FAMILY, b"", b"\xff" * 8, 1 << 30)]
-    return dict(Counter(chr(key[0]) for key in keys if key[:1] not in b"nmgoz"))
-
-
-def own(h: Harness) -> Owned:
-    (owned,) = h.ask(S, Own())
-    assert isinstance(owned, Owned)
-    return owned
-
-
-def owner(h: Harness) -> int:
-    return own(h).token
-
-
-def fill(h: Harness, client: bytes, connected: Connected, token: int, subscriptions: int, first: int = 1) -> list[int]:
-    """Every kind of row that a session may have, and the routes of its subscriptions."""
-    subs = list(range(first, first + subscriptions))
-    row = pack_row(SubscriptionRow(b"t", 1, 0, 0, ACTIVE, []))
-    puts = [(SUBSCRIPTION, u64(sub), row) for sub in subs]
-    puts += [(PLACE, u64(sub) + b"\0", b"p") for sub in subs]
-    puts += [(RANGE, u64(1), b"r"), (PROGRESS, b"", b"q")]
-    commit = Commit(token, client, connected.session_id, connected.conn, puts, [])
-    assert h.ask(S, commit) == [CommitDone(TAKEN)]
-    h.ask(S, Route([(sub, b"t") for sub in subs], [], [client] * len(subs)))
-    h.ask(G, publish(client, connected.conn, b"t", qos=2, ids=[9], keep=True))
-    return subs
-
-
-def work_through(h: Harness, token: int, first: list[tuple[bytes, int, bytes]] | None = None) -> list[int]:
-    """What the owner does with its work: the routes go, and it says so."""
-    done: list[int] = []
-    items = list(first or [])
-    while items or (items := [item for work in h.take(S, Work) for item in work.work]):
-        h.ask(S, Route([], [(sub, topic_filter) for _, sub, topic_filter in items]))
-        h.ask(S, WorkDone(token, [(client, sub) for client, sub, _ in items]))
-        done += [sub for _, sub, _ in items]
-        items = []
-        h.settle()
-    return done
+from tests.shards.ended import KEPT_MS, fill, own, owner, rows, work_through
+from tests.shards.harness import G, Harness, S, connect, linked
 
 
 @pytest.mark.parametrize("expiry_s", [1, 60, 86_400])
@@ -324,143 +270,6 @@ def test_ten_thousand_clients_that_come_once_leave_nothing() -> None:
     assert not homes.live and not homes.by_gateway and not homes.ending.clients and not homes.lost
     assert not h.core._owners._under_way and not h.core._draft._overlay and len(h.core._draft._keys) < 10_000
     assert h.core.counters["sessions_expired"] == 5_000
-
-
-# ---------------------------------------------------------------------------------------------- lost gateways
-
-
-def stay_linked(h: Harness, link: int, ms: int) -> None:
-    """Time passes, and only this link is heard."""
-    for _ in range(ms // 1_000):
-        h.receive(link, Beat())
-        h.tick(1_000)
-
-
-def test_expiry_counts_from_when_a_lost_gateway_was_last_heard() -> None:
-    """Not from when the home was sure, 20 s later."""
-    h = linked()
-    h.link(3, "gateway", "g1:a")
-    connect(h, b"c", expiry_s=30)
-    heard_ms = h.now_ms
-    stay_linked(h, 3, 25_000)
-    assert h.core.counters["connections"] == 0 and "s" in rows(h.engine)
-    stay_linked(h, 3, 4_000)
-    assert "s" in rows(h.engine) and h.now_ms < heard_ms + 30_000
-    stay_linked(h, 3, 2_000)
-    assert "s" not in rows(h.engine) and h.now_ms < heard_ms + 32_000
-
-
-def test_a_gateway_in_whose_place_another_starts_is_lost_at_once() -> None:
-    """20 s of waiting for what is known to be gone would make every expiry and will late by as much."""
-    h = linked()
-    position = route(h, b"w")
-    conn = connect(h, b"c", expiry_s=2, will=Will(b"w", 1, False, 0, b"\0gone")).conn
-    h.unlink(G)
-    h.tick(1_000)
-    assert topics(poll(h, b"w", Place(position))) == []
-    h.link(3, "gateway", "g0:b")
-    h.tick()
-    h.tick()
-    assert topics(poll(h, b"w", Place(position))) == [b"w"]
-    stay_linked(h, 3, 3_000)
-    assert "s" not in rows(h.engine)
-    assert h.core._homes.newest_conn(h.core._draft, b"c") > conn, "what the old one may still send is refused"
-
-
-def test_a_gateway_that_is_linked_is_not_lost_because_another_of_its_name_links() -> None:
-    """A process that is there and heard is not gone, whatever was started beside it."""
-    h = linked()
-    conn = connect(h, b"c", expiry_s=60).conn
-    h.link(3, "gateway", "g0:b")
-    h.tick()
-    assert h.core.counters["connections"] == 1
-    assert not h.ask(G, publish(b"c", conn, b"t"))[0][0]
-
-
-def test_frames_that_waited_while_the_shard_stood_still_count_as_heard() -> None:
-    """A shard that was stopped for a minute must not declare gateways lost whose frames lie before it."""
-    h = linked()
-    connect(h, b"c", expiry_s=60)
-    h.receive(G, Beat())
-    h.tick(60_000)
-    assert h.core.counters["connections"] == 1
-
-
-@pytest.mark.parametrize("away_ms", [0, 1_000, 3_000, 60_000])
-def test_after_a_crash_of_everything_a_session_expires_by_the_time_that_passed(away_ms: int) -> None:
-    """Its connection ended when a process of before was last heard: known to AGE_EVERY_MS, and never taken for earlier."""
-    h = linked()
-    connect(h, b"c", expiry_s=30)
-    ended_ms = h.now_ms
-    h.core.note(AGE_ROW, AgeMark(h.now_ms, Reading(0, "b", 0), False).encode())
-    h.tick()
-    h.reopen()
-    h.now_ms += away_ms
-    h.link(G, "gateway", "g0:b")
-    h.tick()
-    while "s" in rows(h.engine):
-        assert h.now_ms < ended_ms + 30_000 + max(AGE_EVERY_MS, away_ms) + 1_000
-        stay_linked(h, G, 1_000)
-    assert h.now_ms >= ended_ms + 30_000
-    assert not connect(h, b"c", expiry_s=30).present
-
-
-def test_a_connect_that_comes_before_the_loss_is_written_down_knows_of_it() -> None:
-    """A session whose connection ended longer ago than its expiry is not resumed, however many there are to be ended first."""
-    h = linked()
-    clients = [b"c%d" % n for n in range(1_200)]
-    h.ask(G, *(Connect(client, False, 3, 5, None) for client in clients))
-    h.core.note(AGE_ROW, AgeMark(h.now_ms, Reading(0, "b", 0), False).encode())
-    h.tick()
-    h.reopen()
-    h.now_ms += 60_000
-    h.link(G, "gateway", "g0:b")
-    number = h.request(G, *(Connect(client, False, 3, 5, None) for client in clients))
-    h.tick()
-    (answer,) = [frame for frame in h.sent[G] if getattr(frame, "number", 0) == number]
-    assert [reply.present for reply in answer.replies] == [False] * len(clients)  # type: ignore[union-attr]
-
-
-# ---------------------------------------------------------------------------------------------- wills
-
-
-def test_a_delayed_will_fires_once_whatever_crashes() -> None:
-    """In the record that erases its timer: the message and the end of the timer are one."""
-    h = linked()
-    position = route(h, b"w")
-    connected = connect(h, b"c", expiry_s=600, will=Will(b"w", 1, False, 5, b"\0gone"))
-    h.ask(G, Disconnect(b"c", connected.conn, LOST, None))
-    for crash in range(4):
-        h.reopen(power=crash % 2 == 0)
-        h.link(G, "gateway", "g0:a")
-        h.link(S, "session", f"s0:{crash}")
-        h.tick(2_000, sync=crash % 2 == 1)
-    h.reopen()
-    h.link(S, "session", "s0:z")
-    h.pass_time(10_000)
-    assert topics(poll(h, b"w", Place(position))) == [b"w"]
-
-
-def test_a_will_that_was_due_while_everything_was_down_fires_at_the_start() -> None:
-    """Also that of a client that was connected when everything ended, as soon as its gateway is known to be gone."""
-    h = linked()
-    position = route(h, b"#")
-    away = connect(h, b"away", expiry_s=600, will=Will(b"w/away", 1, False, 5, b"\0gone"))
-    connect(h, b"there", expiry_s=600, will=Will(b"w/there", 1, False, 5, b"\0gone"))
-    h.ask(G, Disconnect(b"away", away.conn, LOST, None))
-    h.core.note(AGE_ROW, AgeMark(h.now_ms, Reading(0, "b", 0), False).encode())
-    h.tick()
-    h.reopen()
-    h.now_ms += 100_000
-    h.link(S, "session", "s0:b")
-    h.tick()
-    assert topics(poll(h, b"#", Place(position))) == [b"w/away"]
-    h.link(G, "gateway", "g0:b")
-    h.tick()
-    h.tick()
-    h.settle()
-    assert topics(poll(h, b"#", Place(position))) == [b"w/away", b"w/there"]
-    assert len(h.take(G, Live)) == 1
 
 
 # ---------------------------------------------------------------------------------------------- clocks and disks

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import random
-import time
 from pathlib import Path
 
 import pytest
 
-from shards.engine import HOME_FAMILY
 from shards.engine_rocks import RocksEngine
 from shards.frames import NORMAL, Connect, Connected, Disconnect
+from tests.shards.ended import KEPT_MS, fill, own, rows, work_through
 from tests.shards.harness import G, Harness, S
-from tests.shards.test_expiry import KEPT_MS, fill, own, rows, work_through
 
 
 class Rocks(Harness):
@@ -68,27 +65,3 @@ def test_every_row_of_ended_sessions_goes(tmp_path: Path, restart: bool) -> None
     h.pass_time(KEPT_MS)
     assert rows(h.engine) == {}
     h.engine.close()
-
-
-@pytest.mark.slow
-def test_the_disk_gets_the_space_of_ended_sessions_back(tmp_path: Path) -> None:
-    """By compactions that RocksDB does by itself where most of a file is deletions; nobody has to ask for one."""
-    engine = RocksEngine(str(tmp_path))
-    rng = random.Random(1)
-    keys = [b"u" + n.to_bytes(4, "big") * 4 for n in range(10_000)]
-    for at in range(0, len(keys), 1_000):
-        engine.write([(HOME_FAMILY, key, rng.randbytes(300)) for key in keys[at : at + 1_000]])
-    engine._rdict(HOME_FAMILY).flush()
-    full = table_bytes(tmp_path)
-    for at in range(0, len(keys), 1_000):
-        engine.write([(HOME_FAMILY, key, None) for key in keys[at : at + 1_000]])
-    engine._rdict(HOME_FAMILY).flush()
-    deadline = time.monotonic() + 10
-    while table_bytes(tmp_path) > full / 10 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert full > 3_000_000 and table_bytes(tmp_path) < full / 10
-    engine.close()
-
-
-def table_bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.glob("*.sst") if file.exists())

@@ -31,8 +31,8 @@ from shards.rows import (
     u64,
 )  # fmt: skip
 from shards.timers import CONNECTION_END, EXPIRY, WILL
+from tests.shards.ended import KEPT_MS, fill, owner, rows, work_through
 from tests.shards.harness import G, Harness, S, connect
-from tests.shards.test_expiry import KEPT_MS, fill, owner, rows, work_through
 
 EVERY_MS = 60_000
 
