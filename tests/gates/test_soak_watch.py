@@ -9,6 +9,7 @@ import pytest
 
 from tests.gates.soak import seconds_of
 from tests.gates.soak_watch import LONG_LIFE_S, YOUNG_S, Rows, Sample, Watch, bad_events, judge
+from tests.needs import ROOT
 
 TOTAL_S = 1000.0
 
@@ -70,6 +71,12 @@ def test_events_that_no_kill_explains_are_found_in_the_logs(tmp_path: Path) -> N
     )
     (tmp_path / "launcher.log").write_text("at=1 level=error event=run.fallen what=raylet\n")
     assert bad_events(tmp_path) == {"process.broken in shard-0.log": 2}
+
+
+def test_the_events_are_those_of_the_broker() -> None:
+    """An event that was given another name would never be found again."""
+    code = "".join(path.read_text() for path in (ROOT / "actors").glob("*.py"))
+    assert {event for event in BAD_EVENTS if f'"{event}"' not in code} == set()
 
 
 def test_durations_have_a_unit() -> None:
