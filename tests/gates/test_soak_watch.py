@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.gates.soak import seconds_of
-from tests.gates.soak_watch import LONG_LIFE_S, YOUNG_S, Rows, Sample, Watch, bad_events, judge
+from tests.gates.soak_watch import BAD_EVENTS, LONG_LIFE_S, YOUNG_S, Rows, Sample, Watch, bad_events, judge
 from tests.needs import ROOT
 
 TOTAL_S = 1000.0
