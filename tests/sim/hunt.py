@@ -53,11 +53,20 @@ def hunt(fault: type[Planted], seeds: Iterable[int] = range(SEEDS_MAX)) -> Catch
         plant = fault()
         why = caught(plant, seed)
         times += plant.planted
-        if why:
+        if why and _holds(seed):
             return Catch(fault.name, seed, why, time.process_time() - began)
     if not times:
         raise Misfit(f"{fault.name}: nothing was planted")
     return Catch(fault.name, -1, "not caught", time.process_time() - began)
+
+
+def _holds(seed: int) -> bool:
+    """Without any fault; a seed that fails by itself catches nothing."""
+    try:
+        run(seed)
+    except Failed:
+        return False
+    return True
 
 
 def recorded() -> dict[str, int]:

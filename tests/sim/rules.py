@@ -5,6 +5,8 @@
     FIFO                first deliveries per (publisher, topic, QoS) and subscription are in the order of the publisher
     no gap              when a message comes, every earlier one of its stream that is owed has come
     QoS 2 once          at most once per subscription
+    QoS 0 once          likewise what was published at QoS 0, where it comes from the store
+    excluded            what the persistence filter excludes comes to durable sessions at QoS 0, or not at all
     all of it           at the end nothing that is owed is missing
 
 A durable subscription is owed a message of QoS 1 or 2 that was acknowledged, and that reached its shard after the SUBACK had
@@ -20,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mqtt.topics import matches
+from shards.persistence import Persistence
 from tests.sim.ledger import Ledger, Message, Subscription
 
 
@@ -28,8 +31,10 @@ class Violation(AssertionError):
 
 
 class Rules:
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, persistence: Persistence | None = None, store_qos0: bool = False) -> None:
         self._ledger = ledger
+        self._persistence = persistence
+        self._store_qos0 = store_qos0
         self._gaps_checked: dict[tuple[Subscription, tuple[bytes, bytes, int]], int] = {}
         self.dropped: dict[int, int] = {}
         """shard -> everything before this position may be gone: its generation was dropped."""
@@ -49,7 +54,8 @@ class Rules:
         message = ledger.messages.get(payload)
         if message is None or (message.sent_us < 0 and not message.will):
             raise Violation(f"nothing from nowhere: {client.decode()} got {payload!r}, which nobody has sent")
-        if durable and qos and payload in ledger.unsynced:
+        excluded = self._excluded(message)
+        if durable and (qos or (self._store_qos0 and not excluded)) and payload in ledger.unsynced:
             raise Violation(f"committed first: {message} was delivered to {client.decode()} and no sync has covered it")
         if identifier:
             subs = [sub for sub in ledger.by_identifier.get((client, identifier), ()) if matches(sub.filter, message.topic)]
@@ -57,7 +63,10 @@ class Rules:
             subs = ledger.matching(client, message)
         if not subs:
             raise Violation(f"nothing from nowhere: {client.decode()} got {message} for no subscription (identifier {identifier})")
-        if qos not in [min(message.qos, granted) for sub in subs for granted in sub.granted]:
+        if durable and excluded and not retained:
+            if qos:
+                raise Violation(f"excluded: {client.decode()} got {message} at QoS {qos}")
+        elif qos not in [min(message.qos, granted) for sub in subs for granted in sub.granted]:
             raise Violation(f"nothing from nowhere: {client.decode()} got {message} at QoS {qos} for {subs}")
         if retained:
             return
@@ -77,6 +86,8 @@ class Rules:
         before = sub.got.get(message, 0)
         if qos == 2 and before:
             raise Violation(f"QoS 2 once: {message} came again for {sub}")
+        if before and sub.durable and self._store_qos0 and not message.qos and not self._excluded(message):
+            raise Violation(f"QoS 0 once: {message} came again for {sub}")
         sub.got[message] = before + 1
         if before or sub.since_us < 0 or message.sent_us <= sub.since_us or message.expires:
             return
@@ -95,11 +106,16 @@ class Rules:
                 raise Violation(f"no gap: {message} came for {sub}, and {earlier}, acknowledged at {earlier.acked_us}, did not")
         self._gaps_checked[sub, message.key] = message.number - 1
 
+    def _excluded(self, message: Message) -> bool:
+        return self._persistence is not None and self._persistence.excludes(message.qos, message.topic)
+
     # ------------------------------------------------------------------ at the end
 
     def owed(self, sub: Subscription, message: Message) -> bool:
         """Whether the session must have got this message, or get it yet."""
         if message.qos == 0 or message.acked_us < 0 or message.expires or sub.qos <= 0 or not sub.durable:
+            return False
+        if self._excluded(message):
             return False
         if max(message.sent_us, message.written_us) <= sub.since_us:
             return False

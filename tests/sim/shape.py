@@ -11,6 +11,7 @@ from random import Random
 from gateway.options import Options as GatewayOptions
 from sessions.options import SessionOptions
 from shards.core import ShardOptions
+from shards.persistence import Persistence
 from shards.store import StoreOptions
 from tests.sim.client import Temper
 from tests.sim.world import MS, SECOND
@@ -82,7 +83,7 @@ def draw(rng: Random, faults: bool = True, wide: bool = True) -> Shape:
         kinds.pop("zombie gateway", None)
     safety_s = rng.choice((12, 30, 60)) if wide else 20
     messages = rng.choice((40, 80, 120))
-    return Shape(
+    shape = Shape(
         n_shards=n_shards,
         n_sessions=n_sessions,
         n_gateways=n_gateways,
@@ -100,6 +101,26 @@ def draw(rng: Random, faults: bool = True, wide: bool = True) -> Shape:
         clients=tuple(_clients(rng, wide, messages / safety_s)),
         check_every=rng.choice((1, 16, 64, 64)),
         messages_max=messages,
+    )
+    return _selecting(rng, shape) if wide else shape
+
+
+def _selecting(rng: Random, shape: Shape) -> Shape:
+    """What is stored: QoS 0 in some worlds, not everything in others."""
+    store_qos0 = rng.random() < 0.2
+    filters = (
+        Persistence(min_qos=0 if store_qos0 else 2),
+        Persistence(prefixes=(b"a/", b"w/", b"r/a")),
+        Persistence(except_prefixes=(b"b/", b"x")),
+        Persistence(rules=(((b"a/b",), True), ((b"a/",), False))),
+    )
+    persistence = rng.choice(filters) if rng.random() < 0.15 else None
+    idle_poll_ms = rng.choice((500, 10_000))
+    return replace(
+        shape,
+        shard=replace(shape.shard, store_qos0=store_qos0, persistence=persistence),
+        session=replace(shape.session, store_qos0=store_qos0, idle_poll_ms=idle_poll_ms, renew_streams_ms=rng.choice((0, 30_000))),
+        gateway=replace(shape.gateway, store_qos0=store_qos0, persistence=persistence),
     )
 
 

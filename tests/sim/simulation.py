@@ -49,7 +49,7 @@ class Simulation:
         self.world = world = World(seed, keep_all)
         self.shape = draw(Random(seed)) if shape is None else shape
         self.ledger = Ledger(world)
-        self.rules = Rules(self.ledger)
+        self.rules = Rules(self.ledger, self.shape.gateway.persistence, self.shape.gateway.store_qos0)
         self.network = Network(world, self.shape.delays_us)
         self.broker = Broker(world, self.network, self.shape, self.ledger, plant or Plant())
         self.crowd = Crowd(world, self.network, self.shape, self.ledger, self.rules)
