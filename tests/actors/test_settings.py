@@ -10,6 +10,17 @@ from sessions.options import ReadOverrides, Reads
 from shards.persistence import Persistence
 
 
+def test_what_says_how_often_things_are_looked_at_reaches_shards_and_session_actors() -> None:
+    """The sweep in both, the heartbeat in the session actor; the defaults are those of the page of settings."""
+    config = load(environ={})
+    assert (shard_options(config).gc_interval_ms, shard_options(config).gc_batch) == (600_000, 100)
+    assert (session_options(config).gc_interval_ms, session_options(config).heartbeat_ms) == (600_000, 5_000)
+    names = ("session_gc_interval=7", "session_gc_batch_size=3", "heartbeat_interval=2")
+    other = load(sets=tuple(f"durable_sessions.{name}" for name in names), environ={})
+    assert (shard_options(other).gc_interval_ms, shard_options(other).gc_batch) == (7_000, 3)
+    assert (session_options(other).gc_interval_ms, session_options(other).heartbeat_ms) == (7_000, 2_000)
+
+
 @pytest.mark.parametrize(
     ("sets", "expected"),
     [

@@ -77,6 +77,8 @@ class Homes:
         self.ended: list[tuple[bytes, int, int, int | None]] = []
         self.stored: list[tuple[bytes, bytes, bytes]] = []
         self.told: list[tuple[int, Superseded]] = []
+        self.erasing = 0
+        """How many CONNECTs are still answered with "rows of a former session are being erased"."""
 
     def reply(self, shard: int, entry: Entry) -> Reply:
         match entry:
@@ -102,6 +104,9 @@ class Homes:
                 raise AssertionError(f"a gateway does not send {entry}")
 
     def _connect(self, shard: int, entry: ConnectEntry) -> Connected:
+        if self.erasing:
+            self.erasing -= 1
+            return Connected(0, False, 0)
         counter = self.counters[shard] = self.counters.get(shard, 0) + 1
         conn = int(conn_no(counter, shard))
         older = self.newest.get(entry.client)

@@ -186,6 +186,30 @@ def test_a_home_that_does_not_answer_is_waited_for_so_long() -> None:
     assert shell.answer() == [ToShard(0, 2, [DisconnectEntry(b"c1", 256, NORMAL, None)])]
 
 
+def test_a_home_that_is_still_erasing_a_former_session_is_asked_again() -> None:
+    """CONNACK waits until the last row is gone, within the bound of every CONNECT; a client that leaves ends the asking."""
+    shell = Shell()
+    client, slow, gone = shell.client(4), shell.client(4), shell.client(4)
+    shell.homes.erasing = 3
+    client.send(Connect(4, "c1"))
+    for _ in range(3):
+        shell.answer()
+        assert client.take() == []
+    shell.answer()
+    assert client.take() == [Connack(False, ReasonCode.SUCCESS)]
+    shell.homes.erasing = 1 << 30
+    slow.send(Connect(4, "c2"))
+    gone.send(Connect(4, "c3"))
+    shell.answer()
+    shell.turn(SocketLost(gone.socket, "reset"))
+    shell.answer()
+    assert [entry.client for request in shell.requests for entry in request.entries] == [b"c2"]  # type: ignore[union-attr]
+    shell.pass_time(11_000)
+    assert slow.take() == [Connack(False, ReasonCode.SERVER_UNAVAILABLE)] and slow.closed
+    shell.answer()
+    assert not shell.requests
+
+
 def test_an_attach_waits_for_its_session_actor_within_the_same_bound() -> None:
     """Sent when the session actor is linked; sent again when it was lost; 0x88 when it stays away."""
     shell = Shell()
