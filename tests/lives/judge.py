@@ -129,7 +129,10 @@ class _Judge:
         wanted = [0, 0] if self._expected.present else [unknown]
         if seen.incoming != wanted:
             yield f"the message that was not released was answered {list(map(_hex, seen.incoming))}, wanted {list(map(_hex, wanted))}"
-        yield from self._once(self._stage.seen(SAID + self._key), 2, "what the client said")
+        came = self._stage.seen(SAID + self._key)
+        if life.ending is Ending.KILLED and len(came) == 1 and came[0].observer == OBSERVERS[1]:
+            return  # An ephemeral session may miss what was on its way when the publisher's gateway dies: the broker's own word.
+        yield from self._once(came, 2, "what the client said")
 
     # -------------------------------------------------------------------- wills
 

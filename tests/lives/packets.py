@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from tests.broker.wire import SESSION_EXPIRY, Version, packet, text, varint
+from tests.broker.wire import RECEIVE_MAXIMUM, SESSION_EXPIRY, Version, packet, text, varint
 
 WILL_DELAY = 0x18
 NORMAL, WITH_WILL = 0x00, 0x04
@@ -23,14 +23,17 @@ class WillSent:
     delay_s: int
 
 
-def connect(version: Version, client_id: str, clean: bool, keep_alive_s: int, expiry_s: int, will: WillSent | None) -> bytes:
-    """expiry_s: in no packet of 3.1.1; 0 is said by leaving it out."""
+def connect(
+    version: Version, client_id: str, clean: bool, keep_alive_s: int, expiry_s: int, will: WillSent | None, receive_max: int = 0
+) -> bytes:
+    """expiry_s, receive_max: in no packet of 3.1.1; 0 is said by leaving it out."""
     flags = 0x02 if clean else 0
     if will is not None:
         flags |= 0x04 | will.qos << 3 | (0x20 if will.retain else 0)
     body = text("MQTT") + bytes([version, flags]) + struct.pack(">H", keep_alive_s)
     if version == 5:
-        body += _properties(struct.pack(">BI", SESSION_EXPIRY, expiry_s) if expiry_s else b"")
+        expiry = struct.pack(">BI", SESSION_EXPIRY, expiry_s) if expiry_s else b""
+        body += _properties(expiry + (struct.pack(">BH", RECEIVE_MAXIMUM, receive_max) if receive_max else b""))
     body += text(client_id)
     if will is not None:
         if version == 5:

@@ -148,7 +148,9 @@ class Player:
         if life.will is not Will.NONE:
             topic = f"{self._stage.prefix}/w/{self.number}"
             will = WillSent(topic, FIRST_WILL + self.key, life.will_qos, life.will_retain, life.will.value)
-        first.send(packets.connect(life.version, self._name, life.clean, keep_alive_s, life.expiry.value, will))
+        # A full window stops a replay in its midst; without one it is taken over wherever it is.
+        window = TAKEN_AFTER + 1 if life.ending is Ending.REPLAYING and self.number // 2 % 2 else 0
+        first.send(packets.connect(life.version, self._name, life.clean, keep_alive_s, life.expiry.value, will, window))
         await first.accepted()
         assert first.connack is not None
         self.seen.first_present = first.connack.session_present

@@ -169,7 +169,7 @@ def shape(rng: Random) -> Shape:
         restart_us=(100 * MS, 2 * SECOND),
         shard=ShardOptions(messages_per_record_max=rng.choice((1, 1000)), tail_bytes_max=rng.choice((2000, 1 << 20))),
         session=SessionOptions(batch_size=rng.choice((3, 100)), deliver_bytes_max=rng.choice((60, 1 << 20))),
-        gateway=GatewayOptions(frame_bytes_max=rng.choice((100, 4 << 20)), zones=(IN_MEMORY,)),
+        gateway=GatewayOptions(max_inflight=rng.choice((5, 100)), frame_bytes_max=rng.choice((100, 4 << 20)), zones=(IN_MEMORY,)),
         check_every=256,
     )
 
