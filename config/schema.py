@@ -280,10 +280,11 @@ class LocalWriteBuffer(Section):
 
 
 class Layout(Section):
-    type: Literal["skipstream", "wildcard_optimized_v2"] = setting(
+    type: Literal["skipstream", "wildcard_optimized_v2", "record_batch"] = setting(
         "skipstream",
-        "How messages lie in the store: in order of their position, with an index key for each varying level of the topic. The "
-        "second name is EMQX's word for the same. A change applies to generations made from then on.",
+        "How messages lie in the store. skipstream: in order of their position, with an index key for each varying level of the topic; "
+        "the second name is EMQX's word for the same. record_batch: many messages of a topic in one value, and an index that is "
+        "written later, in pages. docs/layouts.md says what each costs. A change applies to generations made from then on.",
     )
     wildcard_thresholds: tuple[Whole, ...] = setting(
         (100, 10),

@@ -170,6 +170,11 @@ class Generations:
 
     # ---- changing
 
+    def change(self, layout: str, options: LayoutOptions) -> None:
+        """What generations are made of from now on; the current one stays as it is until the next roll."""
+        self._layout_name = layout_named(layout)
+        self._options = options
+
     def create_next(self) -> None:
         """Make the family of the next generation, for an idle moment: it blocks for a few syncs. No effect when it is there."""
         if self._prepared is None:

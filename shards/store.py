@@ -163,6 +163,10 @@ class Store:
     def generation_of(self, position: int) -> GenerationId:
         return self._generations.generation_of(position)
 
+    def change(self, options: StoreOptions) -> None:
+        """The configuration was changed: the next roll begins a generation of this kind. Raises UnknownLayout."""
+        self._generations.change(options.layout, LayoutOptions(options.thresholds))
+
     def create_next(self) -> None:
         """Prepare for the next roll; blocks for some syncs, so it wants an idle moment."""
         self._generations.create_next()

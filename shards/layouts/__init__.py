@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from shards.engine import Engine
 from shards.layouts.port import Layout, LayoutOptions
+from shards.layouts.record_batch import RecordBatch
 from shards.layouts.skipstream import SkipStream
 
 OpenLayout = Callable[[Engine, int, LayoutOptions], Layout]
 
-LAYOUTS: dict[str, OpenLayout] = {"skipstream": SkipStream.open}
+LAYOUTS: dict[str, OpenLayout] = {"record_batch": RecordBatch.open, "skipstream": SkipStream.open}
 """Name in a generation's row -> opens that layout over a family."""
 
 ALIASES = {"auto": "skipstream", "wildcard_optimized_v2": "skipstream"}

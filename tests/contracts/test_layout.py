@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from shards.engine import Op
-from shards.layouts import LAYOUTS, open_layout
 from shards.layouts.port import Layout, LayoutOptions, Read, Stream, TopicKey
 from shards.lts import StructureMismatch
 from shards.messages import encode_message
 from tests.contracts.engines import ENGINES, Harness, make
+from tests.contracts.layouts import OPENERS, settle
 from tests.shards.topic_model import any_filter, any_topic, matches
 
 FAMILY = 3
@@ -30,10 +30,13 @@ class Kept:
         self.harness = harness
         self.options = options
         harness.engine.create_family(FAMILY)
-        self.layout: Layout = open_layout(layout_name, harness.engine, FAMILY, options)
+        self.layout: Layout = self.open(FAMILY)
         self.messages: list[tuple[int, bytes, bytes]] = []
         self.keys: dict[bytes, TopicKey] = {}
         self.last = 0
+
+    def open(self, family: int) -> Layout:
+        return OPENERS[self.name](self.harness.engine, family, self.options)
 
     def publish(self, topics: list[bytes], rng: random.Random, body_bytes_max: int = 30) -> None:
         """One record."""
@@ -50,7 +53,8 @@ class Kept:
         self.harness.engine.write(self.layout.take_growth() + ops)
 
     def reopen(self) -> None:
-        self.layout = open_layout(self.name, self.harness.kill(), FAMILY, self.options)
+        self.harness.kill()
+        self.layout = self.open(FAMILY)
         self.keys = {}
 
     def expected(self, topic_filter: bytes, after: int, upto: int) -> list[tuple[int, bytes]]:
@@ -62,7 +66,7 @@ class Kept:
         return read.messages
 
 
-@pytest.fixture(params=[f"{layout}-{engine}" for layout in LAYOUTS for engine in ENGINES])
+@pytest.fixture(params=[f"{layout}-{engine}" for layout in OPENERS for engine in ENGINES])
 def parts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Harness]]:
     layout, engine = request.param.rsplit("-", 1)
     harness = make(engine, tmp_path)
@@ -75,7 +79,11 @@ def filled(parts: tuple[str, Harness], seed: int, thresholds: tuple[int | None, 
     kept = Kept(parts[0], parts[1], LayoutOptions(thresholds or rng.choice(THRESHOLDS)))
     topics = [any_topic(rng) for _ in range(40)]
     for _ in range(12):
-        kept.publish([rng.choice(topics) if rng.random() < 0.8 else any_topic(rng) for _ in range(rng.choice((1, 3, 25)))], rng)
+        if rng.random() < 0.3:
+            kept.publish([rng.choice(topics[:2]) for _ in range(rng.choice((30, 100)))], rng)
+        else:
+            kept.publish([rng.choice(topics) if rng.random() < 0.8 else any_topic(rng) for _ in range(rng.choice((1, 3, 25)))], rng)
+        settle(kept.layout, rng.choice((kept.last, kept.last // 2)), rng.choice((0, 1, 9)))
     return kept, rng
 
 
@@ -128,12 +136,15 @@ def test_a_bounded_read_keeps_its_bounds_and_loses_nothing(parts: tuple[str, Har
             assert place == max(upto, after)
 
 
+@pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.parametrize("examine_max", [1, 2, 3, 4, 7, 30, MANY])
-def test_nothing_is_lost_where_a_search_over_several_levels_breaks_off(parts: tuple[str, Harness], examine_max: int) -> None:
+def test_nothing_is_lost_where_a_search_over_several_levels_breaks_off(parts: tuple[str, Harness], examine_max: int, indexed: bool) -> None:
     # Property: with several constrained levels, wherever examine_max ends a read, the next one misses and repeats nothing.
     rng = random.Random(examine_max)
     kept = Kept(parts[0], parts[1], LayoutOptions((0,)))
     kept.publish([b"%d/%d/%d" % (rng.randrange(3), rng.randrange(3), rng.randrange(2)) for _ in range(400)], rng, 0)
+    if indexed:
+        settle(kept.layout, kept.last, 300)
     for topic_filter in (b"1/2/0", b"+/2/1", b"0/+/1", b"1/1/+", b"2/0/#", b"7/1/1"):
         (stream,) = kept.layout.streams(topic_filter)
         found: list[tuple[int, bytes]] = []
@@ -166,7 +177,7 @@ def test_few_keys_are_examined_for_few_matches_wanted(parts: tuple[str, Harness]
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_read_gives_the_same_again_after_anything(parts: tuple[str, Harness], seed: int) -> None:
-    # Property: equal arguments give equal messages after later writes, growth and a restart; fewer asked, a prefix.
+    # Property: equal arguments give equal messages after later writes, growth, idle work, a seal and a restart; fewer asked, a prefix.
     kept, rng = filled(parts, seed)
     asked: list[tuple[bytes, bytes, int, int, int, Read]] = []
     for _ in range(20):
@@ -175,8 +186,13 @@ def test_a_read_gives_the_same_again_after_anything(parts: tuple[str, Harness], 
             after, count = rng.randint(-1, kept.last), rng.randint(1, 5)
             read = kept.layout.read(stream, after, kept.last, count, MANY, MANY)
             asked.append((topic_filter, stream.static, after, kept.last, count, read))
-    for what in ("write", "restart", "write", "restart"):
-        if what == "write":
+    for what in ("idle", "write", "idle", "restart", "write", "restart", "idle", "seal", "restart"):
+        if what == "idle":
+            settle(kept.layout, kept.last, rng.choice((3, 30)))
+        elif what == "seal":
+            kept.layout.seal()
+            assert settle(kept.layout, kept.last, 10_000) < 10_000, "idle work comes to an end"
+        elif what == "write":
             kept.publish([any_topic(rng) for _ in range(30)], rng)
         else:
             kept.reopen()
@@ -279,12 +295,13 @@ def test_the_next_generation_begins_with_what_varies(parts: tuple[str, Harness],
     assert varying, "these thresholds make some level vary"
     for stream in heir.streams(b"#"):
         assert heir.read(stream, -1, kept.last, MANY, MANY, MANY).messages == []
-    again = open_layout(kept.name, engine, FAMILY + 1, kept.options)
+    again = kept.open(FAMILY + 1)
     assert again.streams(b"#") == heir.streams(b"#")
     topic = any_topic(rng)
     value = encode_message(0, 0, b"", topic, b"\0")
     ops: list[Op] = []
     heir.put(ops, heir.key_of(topic), kept.last + 1, value)
+    heir.flush(ops)
     engine.write(heir.take_growth() + ops)
     found = [message for stream in heir.streams(topic) for message in heir.read(stream, -1, kept.last + 9, MANY, MANY, MANY).messages]
     assert found == [(kept.last + 1, value)]

@@ -9,6 +9,7 @@ import pytest
 from shards.engine import Op
 from shards.engine_memory import MemoryEngine
 from shards.generations import GenerationDropped
+from shards.layouts import UnknownLayout
 from shards.lts import StructureMismatch
 from shards.messages import encode_message
 from shards.store import Read, StaleKey, Store, StoreOptions, TopicKey
@@ -195,3 +196,38 @@ def test_a_place_is_not_read_with_a_filter_it_does_not_belong_to() -> None:
     key = store.key_of(b"a/b")
     with pytest.raises(StructureMismatch):
         store.read_range(b"a/c", [(1, key.static)], 0, 9)
+
+
+def test_a_change_of_the_layout_is_live_at_the_next_roll() -> None:
+    # Property: generations keep what they were made with; the next one is made as configured then, without a restart or with one.
+    engine = MemoryEngine()
+    store = Store.open(engine, StoreOptions("skipstream", (9,)))
+    stored: list[tuple[int, bytes]] = []
+
+    def publish(position: int) -> None:
+        ops: list[Op] = []
+        value = encode_message(0, position, b"p", b"a/b", b"\0")
+        store.append(ops, store.key_of(b"a/b"), position, value)
+        store.flush(ops)
+        engine.write(store.take_growth() + ops)
+        stored.append((position, value))
+
+    publish(1)
+    store.change(StoreOptions("record_batch", (0,)))
+    publish(2)
+    engine.write(store.roll(10, 0, 0))
+    publish(11)
+    with pytest.raises(UnknownLayout):
+        store.change(StoreOptions("from_the_future"))
+    engine.write(store.roll(20, 0, 0))
+    publish(21)
+    engine.sync()
+    engine = engine.crash(power=True)
+    store = Store.open(engine, StoreOptions("wildcard_optimized_v2", (5,)))
+    publish(22)
+    engine.write(store.roll(30, 0, 0))
+    publish(31)
+    made = [(info.layout, info.options.thresholds) for info in store.generations()]
+    assert made == [("skipstream", (9,)), ("record_batch", (0,)), ("record_batch", (0,)), ("skipstream", (5,))]
+    references = [(int(generation), stream.static) for generation, stream in store.streams(b"a/+", 0)]
+    assert store.read_range(b"a/+", references, 0, 40) == stored

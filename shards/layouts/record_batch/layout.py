@@ -1,0 +1,196 @@
+"""Messages in position order, one by one or in batches; varying levels are indexed later, in sorted pages.
+
+Of a stream with varying levels each message is a value of its own, and its index entries are written when there are many of
+them (paged_index). Of a stream without, a record that has at least sixteen messages writes them as batches, fewer as single
+values (values). Formats: docs/formats.md, "Generation, layout record_batch".
+
+A place is a message position, never a batch: batches lie under the position of their last message, so a seek to the next
+position lands in the batch that has it, and a batch is cut wherever ``after`` and ``upto`` say.
+
+Holds:
+1. nothing is held back from one record to the next: after ``flush`` every message put is in ops;
+2. a stream's values follow each other in position: all messages of one are below all of the next;
+3. every checksum is checked at every read, and a value of an unknown kind is refused.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from shards.engine import Engine, Op, StoreFailed
+from shards.layouts.learned import growth_ops, has, hash_of, load_structure, stream_of, streams_of
+from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
+from shards.layouts.record_batch.paged_index import IndexBounds, PagedIndex
+from shards.layouts.record_batch.scanning import UNKNOWN, LiteralStream, Scanner
+from shards.layouts.record_batch.values import (
+    BATCH_MESSAGES_MIN,
+    SINGLE,
+    batches,
+    encode_batch,
+    message_of,
+    pack_position,
+    pack_single,
+)
+from shards.lts import TopicStructure
+from shards.messages import topic_of
+
+_FETCH_FIRST = 8
+_FETCH_MAX = 128
+
+
+class RecordBatch:
+    """One generation in this layout."""
+
+    def __init__(self, engine: Engine, family: int, structure: TopicStructure, empty: bool, bounds: IndexBounds) -> None:
+        self._engine = engine
+        self._family = family
+        self._structure = structure
+        self._bounds = bounds
+        self._index = PagedIndex(engine, family, () if empty else structure.leaves(), bounds)
+        self._rows: dict[bytes, bytearray] = {}
+        self._literal: dict[bytes, LiteralStream] = {}
+        self._touched: list[tuple[bytes, LiteralStream]] = []
+        self._record = 1
+        self._before = 0 if empty else UNKNOWN
+        self._scanner = Scanner(engine, family)
+
+    @classmethod
+    def open(cls, engine: Engine, family: int, options: LayoutOptions, bounds: IndexBounds = IndexBounds()) -> RecordBatch:  # noqa: B008
+        """Load the learned structure; indexes are loaded when they are needed, or in idle moments."""
+        structure = load_structure(engine, family, options)
+        return cls(engine, family, structure, len(structure) == 0, bounds)
+
+    def inherit_into(self, family: int, options: LayoutOptions) -> RecordBatch:
+        return RecordBatch(self._engine, family, self._structure.inherit(options.thresholds), True, self._bounds)
+
+    @property
+    def structure(self) -> TopicStructure:
+        return self._structure
+
+    # ---- writing
+
+    def key_of(self, topic: bytes) -> TopicKey:
+        leaf, varying = self._structure.learn(topic)
+        static = leaf.static
+        if varying:
+            if static not in self._rows:
+                self._rows[static] = self._index.of(static, leaf.levels).entries.rows
+        elif static not in self._literal:
+            self._literal[static] = LiteralStream(self._before)
+        return TopicKey(self._family, static, b"".join([hash_of(value) for value in varying]), ())
+
+    def take_growth(self) -> list[Op]:
+        return growth_ops(self._structure, self._family)
+
+    def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
+        family, static, hashes, _ = key
+        if hashes:
+            at = pack_position(position)
+            rows = self._rows[static]
+            rows += at
+            rows += hashes
+            data = static + at
+        else:
+            stream = self._literal[static]
+            if stream.busy:
+                if not stream.held:
+                    self._touched.append((static, stream))
+                stream.held.append((position, value))
+                return
+            if stream.record != self._record:
+                stream.record = self._record
+                stream.count = 1
+            else:
+                stream.count += 1
+                stream.busy = stream.count >= BATCH_MESSAGES_MIN
+            data = static + pack_position(position)
+        ops.append((family, data, pack_single(SINGLE, crc32(value, crc32(data))) + value))
+
+    def flush(self, ops: list[Op]) -> None:
+        family = self._family
+        self._index.noted(len(ops))
+        self._record += 1
+        if not self._touched:
+            return
+        for static, stream in self._touched:
+            held = stream.held
+            if len(held) < BATCH_MESSAGES_MIN:
+                stream.busy = False
+                for position, message in held:
+                    key = static + pack_position(position)
+                    ops.append((family, key, pack_single(SINGLE, crc32(message, crc32(key))) + message))
+            else:
+                self._put_many(ops, static, stream)
+            stream.held = []
+        self._touched = []
+
+    def _put_many(self, ops: list[Op], static: bytes, literal: LiteralStream) -> None:
+        for part in batches(literal.held):
+            if len(part) == 1:
+                key = static + pack_position(part[0][0])
+                message = part[0][1]
+                ops.append((self._family, key, pack_single(SINGLE, crc32(message, crc32(key))) + message))
+            else:
+                ops.append((self._family, *encode_batch(static, part)))
+                literal.batched = max(literal.batched, part[-1][0])
+
+    def seal(self) -> None:
+        assert not self._touched, "sealed in the middle of a record"
+        self._index.seal()
+
+    def idle_work(self, upto: int) -> bool:
+        return self._index.idle_work(upto)
+
+    # ---- reading
+
+    def streams(self, topic_filter: bytes) -> list[Stream]:
+        return streams_of(self._structure, topic_filter)
+
+    def stream_of(self, static: bytes, topic_filter: bytes) -> Stream:
+        return stream_of(self._structure, static, topic_filter)
+
+    def read(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
+        assert count_max > 0 and bytes_max > 0 and examine_max > 0, (count_max, bytes_max, examine_max)
+        if after >= upto:
+            return Read([], after, True)
+        if stream.constraints:
+            return self._join(stream, after, upto, count_max, bytes_max, examine_max)
+        literal = self._literal_stream(stream.static)
+        if literal is None:
+            return self._scanner.singles(stream.static, after, upto, min(count_max, examine_max), bytes_max)
+        return self._scanner.mixed(stream.static, literal, after, upto, count_max, bytes_max, examine_max)
+
+    def _join(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
+        static = stream.static
+        common = self._index.common(stream, self._structure.leaf(static).levels, after, upto)
+        messages: list[tuple[int, bytes]] = []
+        total = 0
+        fetch = _FETCH_FIRST
+        while True:
+            positions, place, exhausted = common.next(min(fetch, count_max - len(messages)), examine_max)
+            keys = [static + pack_position(position) for position in positions]
+            values = self._engine.get_many(self._family, keys)
+            common.fetched += len(positions)
+            for position, key, value in zip(positions, keys, values, strict=True):
+                if value is None:
+                    raise StoreFailed(f"generation {self._family}: index names {position} in {static.hex()}, its message is missing")
+                message = message_of(key, value)
+                if not has(topic_of(message), stream.literals):
+                    continue
+                if messages and total + len(message) > bytes_max:
+                    return Read(messages, position - 1, False)
+                messages.append((position, message))
+                total += len(message)
+            if exhausted:
+                return Read(messages, upto, True)
+            if len(messages) >= count_max or total >= bytes_max or common.examined >= examine_max:
+                return Read(messages, place, False)
+            average = total // len(messages) + 1 if messages else 1
+            fetch = max(1, min(2 * fetch, _FETCH_MAX, (bytes_max - total) // average))
+
+    def _literal_stream(self, static: bytes) -> LiteralStream | None:
+        """What is known of a stream without varying levels; None for one with."""
+        found = self._literal.get(static)
+        if found is None and None not in self._structure.leaf(static).levels:
+            found = self._literal[static] = LiteralStream(self._before)
+        return found

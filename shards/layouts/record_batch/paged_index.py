@@ -1,0 +1,264 @@
+"""The deferred index of one generation over the varying levels of its streams.
+
+New entries are kept in RAM; when a stream has enough, they are written as a sorted segment, in slices, and the row that says so
+comes last. Eight segments of like size are folded into one; when the generation is sealed, all of a stream are. What is written
+is derived from committed messages only, so whatever a crash leaves is true: a segment that no state row names is overwritten, and
+entries that no segment covers are made anew from the messages (stream_index).
+
+Holds:
+1. one job at a time: a segment is being made of runs or of segments, which stay readable until it is finished;
+2. entries in RAM are bounded by ``ram_entries_max`` and what is put between two sweeps, as long as messages are committed and
+   idle work gets its turns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shards.engine import Engine, Op
+from shards.layouts.port import Stream
+from shards.layouts.record_batch.merging import Merge, RunSource, SegmentSource, Source
+from shards.layouts.record_batch.pages import PAGE_ENTRIES_MAX, IndexState, Segment, segment_prefix
+from shards.layouts.record_batch.postings import Intersection, Postings
+from shards.layouts.record_batch.stream_index import StreamIndex
+from shards.lts import Leaf
+
+_SEGMENT_END = b"\xff" * 17
+_STREAMS_PER_SLICE = 64
+_ALL = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class IndexBounds:
+    """run_entries: how many are sorted at once.  flush_runs: so many runs of a stream become a segment.  ram_entries_max: over
+    all streams of the generation; 8 bytes for the position and 8 for each level, 16 for each level when sorted.  fold_segments: so many of
+    like size become one.  slice_entries, slice_pages: what one slice of idle work merges, or deletes.  slice_messages: and reads."""
+
+    run_entries: int = 8192
+    flush_runs: int = 8
+    ram_entries_max: int = 262_144
+    fold_segments: int = 8
+    slice_entries: int = 8192
+    slice_pages: int = 64
+    slice_messages: int = 512
+    page_entries: int = PAGE_ENTRIES_MAX
+
+
+class PagedIndex:
+    def __init__(self, engine: Engine, family: int, there: Iterable[Leaf], bounds: IndexBounds) -> None:
+        """there: the streams that the family may already have messages of."""
+        self._engine = engine
+        self._family = family
+        self._bounds = bounds
+        self._streams: dict[bytes, StreamIndex] = {}
+        self._unloaded: dict[bytes, tuple[bytes | None, ...]] = {leaf.static: leaf.levels for leaf in there if None in leaf.levels}
+        self._job: _Job | None = None
+        self._due: deque[tuple[StreamIndex, bool]] = deque()
+        self._put = 0
+        self._sealed = False
+        self._swept_upto = -1
+
+    def of(self, static: bytes, levels: tuple[bytes | None, ...]) -> StreamIndex:
+        """The index of a stream, loaded or not. Entries may be put into it."""
+        index = self._streams.get(static)
+        if index is None:
+            index = self._streams[static] = StreamIndex(static, levels, static not in self._unloaded)
+        return index
+
+    def noted(self, count: int) -> None:
+        """About so many entries were put since the last call."""
+        self._put += count
+
+    def seal(self) -> None:
+        self._sealed = True
+        self._swept_upto = -1
+
+    def common(self, stream: Stream, levels: tuple[bytes | None, ...], after: int, upto: int) -> Intersection:
+        """The positions in (after, upto] at which all constraints of the stream are met, equal hashes taken for equal values."""
+        index = self.of(stream.static, levels)
+        while not index.loaded:
+            self._load(index, _ALL)
+        postings = [Postings(self._engine, self._family, index, level, hashed, upto) for level, hashed in stream.constraints]
+        return Intersection(postings, after, upto)
+
+    # ---- idle work
+
+    def idle_work(self, upto: int) -> bool:
+        """layouts.port.Layout.idle_work."""
+        if self._job is not None:
+            self._step(self._job)
+            return True
+        if self._unloaded:
+            self._load_some()
+            return True
+        if not self._due and (self._put >= max(self._bounds.run_entries // 2, len(self._streams)) or self._unswept(upto)):
+            self._sweep(upto)
+        while self._due:
+            index, everything = self._due[0]
+            if self._advance(index, everything, upto):
+                return True
+            self._due.popleft()
+        return False
+
+    def _unswept(self, upto: int) -> bool:
+        return self._sealed and self._swept_upto < upto
+
+    def _sweep(self, upto: int) -> None:
+        """Find the streams for which something is to be done."""
+        bounds = self._bounds
+        self._put = 0
+        if self._sealed:
+            unfinished = [
+                index for index in self._streams.values() if index.entries.count or len(index.segments) > 1 or index.state.garbage
+            ]
+            self._due.extend((index, True) for index in unfinished)
+            self._swept_upto = max(upto, self._swept_upto)
+            return
+        held = 0
+        for index in self._streams.values():
+            count = index.entries.count
+            held += count
+            if count >= bounds.run_entries or index.state.garbage:
+                self._due.append((index, False))
+        if held > bounds.ram_entries_max:
+            # The largest first, until a quarter is free: the fewer entries a segment has, the more it costs.
+            for index in sorted(self._streams.values(), key=lambda index: -index.entries.count):
+                if held <= bounds.ram_entries_max * 3 // 4:
+                    break
+                held -= index.entries.count
+                self._due.append((index, True))
+
+    def _advance(self, index: StreamIndex, everything: bool, upto: int) -> bool:
+        """The next thing to be done for this stream, if there is one."""
+        bounds, entries, state = self._bounds, index.entries, index.state
+        enough = (everything and entries.rows) or entries.open_count >= bounds.run_entries
+        if enough and entries.freeze(upto, bounds.run_entries):
+            return True
+        if entries.runs and (everything or len(entries.runs) >= bounds.flush_runs):
+            self._begin(_Job(index, len(entries.runs), 0, 0))
+            return True
+        first = 0 if self._sealed else _to_fold(state.segments, bounds.fold_segments)
+        if len(state.segments) - first > 1:
+            self._begin(_Job(index, 0, first, len(state.segments)))
+            return True
+        if state.garbage:
+            self._delete_garbage(index)
+            return True
+        return False
+
+    def _begin(self, job: _Job) -> None:
+        self._job = job
+        self._step(job)
+
+    def _step(self, job: _Job) -> None:
+        # A job whose write failed is given up: nothing refers to its pages, and the next one clears them away.
+        self._job = None
+        ops, done = job.step(self._engine, self._family, self._bounds)
+        self._engine.write(ops)
+        if done:
+            job.finish()
+        else:
+            self._job = job
+
+    def _delete_garbage(self, index: StreamIndex) -> None:
+        """Delete pages of segments that are folded into others; the state forgets a segment together with its last page."""
+        state = index.state
+        number = state.garbage[0]
+        ops: list[Op] = []
+        for level in range(1, index.levels + 1):
+            prefix = segment_prefix(index.static, level, number)
+            pages = self._engine.scan(self._family, prefix, prefix + _SEGMENT_END, self._bounds.slice_pages)
+            ops.extend((self._family, key, None) for key, _ in pages)
+            if len(pages) == self._bounds.slice_pages:
+                self._engine.write(ops)
+                return
+        state = state._replace(garbage=state.garbage[1:])
+        self._engine.write([*ops, (self._family, *index.encoded(state))])
+        index.state = state
+
+    def _load(self, index: StreamIndex, messages_max: int) -> int:
+        read = index.load(self._engine, self._family, messages_max)
+        if index.loaded:
+            self._unloaded.pop(index.static, None)
+            self._put += index.entries.count
+        return read
+
+    def _load_some(self) -> None:
+        left = self._bounds.slice_messages
+        for static, levels in list(self._unloaded.items())[:_STREAMS_PER_SLICE]:
+            left -= self._load(self.of(static, levels), left)
+            if left <= 0:
+                return
+
+
+class _Job:
+    """Makes one segment of a stream, of its first runs or of some of its segments, level by level."""
+
+    def __init__(self, index: StreamIndex, runs: int, first: int, end: int) -> None:
+        """runs: how many of the runs; or 0: of segments from index first to before end."""
+        self._index = index
+        self._runs = index.entries.runs[:runs]
+        self._segments = index.segments[first:end]
+        self._first, self._end = first, end
+        self._number = index.state.next_number
+        self._level = 0
+        self._merge: Merge | None = None
+        self._after = index.state
+
+    def step(self, engine: Engine, family: int, bounds: IndexBounds) -> tuple[list[Op], bool]:
+        """Ops of the next slice, and whether they are the last: then ``finish`` is to be called when they are written."""
+        index = self._index
+        if self._merge is None:
+            left_behind = self._left_behind(engine, family, bounds.slice_pages)
+            if left_behind:
+                return left_behind, False
+            self._level += 1
+            self._merge = Merge(family, index.static, self._level, self._number, self._sources(engine, family), bounds.page_entries)
+        ops, done = self._merge.step(bounds.slice_entries)
+        if done and self._level == index.levels:
+            self._after = self._outcome(self._merge.entries)
+            ops.append((family, *index.encoded(self._after)))
+            return ops, True
+        if done:
+            self._merge = None
+        return ops, False
+
+    def finish(self) -> None:
+        self._index.state = self._after
+        del self._index.entries.runs[: len(self._runs)]
+
+    def _left_behind(self, engine: Engine, family: int, pages_max: int) -> list[Op]:
+        """Deletes pages that a job of the same number wrote before a crash, or before it was given up."""
+        prefix = segment_prefix(self._index.static, self._level + 1, self._number)
+        return [(family, key, None) for key, _ in engine.scan(family, prefix, prefix + _SEGMENT_END, pages_max)]
+
+    def _sources(self, engine: Engine, family: int) -> list[Source]:
+        if self._runs:
+            return [RunSource(*run.columns[self._level - 1]) for run in self._runs]
+        return [SegmentSource(engine, family, self._index.static, self._level, segment) for segment in self._segments]
+
+    def _outcome(self, entries: int) -> IndexState:
+        state = self._index.state
+        if self._runs:
+            last = self._runs[-1].last
+            return IndexState(last, self._number + 1, (*state.segments, Segment(self._number, entries, last)), state.garbage)
+        made = Segment(self._number, entries, self._segments[-1].last)
+        segments = (*state.segments[: self._first], made, *state.segments[self._end :])
+        garbage = (*state.garbage, *[segment.number for segment in self._segments])
+        return IndexState(state.covered, self._number + 1, segments, garbage)
+
+
+def _to_fold(segments: tuple[Segment, ...], least: int) -> int:
+    """From which segment on to fold: as many as possible at the end of which none is much larger than the others, if they are at
+    least so many; the number of segments when they are not."""
+    largest = 0
+    first = len(segments)
+    for index in range(len(segments) - 1, -1, -1):
+        tier = (segments[index].entries.bit_length() - 1) // 3
+        if tier > largest and len(segments) - 1 - index >= least:
+            break
+        largest = max(largest, tier)
+        first = index
+    return first if len(segments) - first >= least else len(segments)

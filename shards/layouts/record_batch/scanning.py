@@ -1,0 +1,195 @@
+"""Reads of a whole stream: single values and batches, in position order.
+
+A batch of which a reader took only a part is kept for its next read, checked as it is: values never change, so it is never wrong.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from zlib import crc32
+
+from shards.engine import Engine
+from shards.layouts.port import Read
+from shards.layouts.record_batch.values import (
+    BATCH,
+    POSITION_AT,
+    SINGLE,
+    SINGLE_HEADER_BYTES,
+    Batch,
+    bad_value,
+    message_of,
+    open_batch,
+    pack_position,
+    unpack_position,
+    unpack_single,
+)
+
+BATCHES_HELD_MAX = 32
+"""Batches of which a reader has not had all: 2 MiB at most."""
+
+_VALUES_FIRST = 8
+_BATCH_KIND = bytes((BATCH,))
+_STREAM_END = b"\xff" * 9
+
+UNKNOWN = 1 << 64
+
+
+class LiteralStream:
+    """What is known of a stream without varying levels.
+
+    record, count: how many messages it has in the record that is being made.  busy: the record before the last had enough for a
+    batch, so messages are held until the record ends; held: those messages.  batched: where the newest batch put ends.  before: of
+    those that were there when the generation was opened none reaches beyond this position.  density: messages per value when last
+    read, 0 at first.
+    """
+
+    __slots__ = ("batched", "before", "busy", "count", "density", "held", "record")
+
+    def __init__(self, before: int) -> None:
+        self.record = self.count = 0
+        self.busy = False
+        self.held: list[tuple[int, bytes]] = []
+        self.batched = 0
+        self.before = before
+        self.density = 0.0
+
+
+class Scanner:
+    """All reads of one generation that ask for whole streams."""
+
+    def __init__(self, engine: Engine, family: int) -> None:
+        self._engine = engine
+        self._family = family
+        self._partly_read: OrderedDict[bytes, Batch] = OrderedDict()
+
+    def singles(self, static: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
+        """A stream that has no batches."""
+        found = self._engine.scan(self._family, static + pack_position(after + 1), static + pack_position(upto + 1), limit, bytes_max)
+        messages = [(unpack_position(key, POSITION_AT)[0], message_of(key, value)) for key, value in found]
+        total = sum([len(value) for _, value in found])
+        if len(messages) < limit and total < bytes_max:
+            return Read(messages, upto, True)
+        if total - SINGLE_HEADER_BYTES * len(found) > bytes_max and len(messages) > 1:
+            # The engine stops with the value that passes the bound; only a first one may pass it.
+            del messages[-1]
+        place = messages[-1][0]
+        return Read(messages, place, place == upto)
+
+    def mixed(self, static: bytes, stream: LiteralStream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
+        """A stream that may have batches."""
+        taken = _Taken(after, upto, count_max, bytes_max)
+        batch = self._partly_read.get(static)
+        if batch is not None and batch.first <= after + 1 <= batch.last:
+            self._take(static, batch, taken)
+            if batch.last >= upto and not taken.full:
+                return Read(taken.messages, upto, True)
+        examined = 0
+        end = static + pack_position(upto + 1)
+        while not taken.full and taken.place < upto:
+            wanted = count_max - len(taken.messages)
+            likely = int(wanted / stream.density) + 1 if stream.density else _VALUES_FIRST
+            limit = max(1, min(wanted, likely, examine_max - examined))
+            left = taken.bytes_left
+            found = self._engine.scan(self._family, static + pack_position(taken.place + 1), end, limit, left)
+            held = self._values(static, found, taken)
+            if held:
+                stream.density = held
+            if taken.full:
+                break
+            if len(found) < limit and sum([len(value) for _, value in found]) < left:
+                # Everything below the bound is read; a batch may reach over it.
+                if max(stream.batched, stream.before) > upto:
+                    self._over(static, stream, taken)
+                break
+            examined += len(found)
+            if examined >= examine_max:
+                taken.full = True
+        return Read(taken.messages, taken.place, taken.place == upto) if taken.full else Read(taken.messages, upto, True)
+
+    def _values(self, static: bytes, found: list[tuple[bytes, bytes]], taken: _Taken) -> float:
+        """Take what fits; returns how many messages a value had, on average of those looked at."""
+        seen = count = 0
+        for key, value in found:
+            kind, crc = unpack_single(value) if len(value) > SINGLE_HEADER_BYTES else (0, 0)
+            seen += 1
+            if kind == SINGLE:
+                message = value[SINGLE_HEADER_BYTES:]
+                if crc32(message, crc32(key)) != crc:
+                    raise bad_value(key, value)
+                count += 1
+                taken.single(unpack_position(key, POSITION_AT)[0], message)
+            elif kind == BATCH:
+                batch = open_batch(key, value)
+                count += len(batch.offsets)
+                self._take(static, batch, taken)
+            else:
+                raise bad_value(key, value)
+            if taken.full:
+                break
+        return count / seen if seen else 0.0
+
+    def _over(self, static: bytes, stream: LiteralStream, taken: _Taken) -> None:
+        """Take what the value behind the bound has below it."""
+        found = self._engine.scan(self._family, static + pack_position(taken.upto + 1), static + _STREAM_END, 1)
+        if not found:
+            stream.before = min(stream.before, taken.upto)
+            return
+        key, value = found[0]
+        if value[:1] == _BATCH_KIND:
+            batch = open_batch(key, value)
+            if batch.first <= taken.upto:
+                self._take(static, batch, taken)
+
+    def _take(self, static: bytes, batch: Batch, taken: _Taken) -> None:
+        taken.batch(batch)
+        partly_read = self._partly_read
+        if taken.place >= batch.last:
+            partly_read.pop(static, None)
+            return
+        partly_read[static] = batch
+        partly_read.move_to_end(static)
+        if len(partly_read) > BATCHES_HELD_MAX:
+            partly_read.popitem(last=False)
+
+
+class _Taken:
+    """What a read has so far. place: everything up to here has been taken.  full: a bound is reached."""
+
+    __slots__ = ("bytes_left", "count_max", "full", "messages", "place", "upto")
+
+    def __init__(self, after: int, upto: int, count_max: int, bytes_max: int) -> None:
+        self.messages: list[tuple[int, bytes]] = []
+        self.place = after
+        self.upto = upto
+        self.count_max = count_max
+        self.bytes_left = bytes_max
+        self.full = False
+
+    def single(self, position: int, message: bytes) -> None:
+        size = len(message)
+        if size > self.bytes_left and self.messages:
+            self.full = True
+            return
+        self.messages.append((position, message))
+        self.place = position
+        self.bytes_left -= size
+        self.full = self.bytes_left <= 0 or len(self.messages) >= self.count_max
+
+    def batch(self, batch: Batch) -> None:
+        """Its messages behind the place and up to the bound, as many as fit."""
+        start = batch.index_after(self.place)
+        end = min(batch.index_after(self.upto), start + self.count_max - len(self.messages))
+        if start >= end:
+            return
+        size = batch.size(start, end)
+        while size > self.bytes_left and (self.messages or end - start > 1):
+            end -= 1
+            if start == end:
+                self.full = True
+                return
+            size = batch.size(start, end)
+        found = batch.messages(start, end)
+        self.messages += found
+        self.place = found[-1][0]
+        self.bytes_left -= size
+        self.full = self.bytes_left <= 0 or len(self.messages) >= self.count_max or end < batch.index_after(self.upto)

@@ -1,0 +1,71 @@
+"""The index of one stream: what is of it on disk, and what is in RAM only.
+
+Life cycle: known by name -> loaded: the state row is read, and the entries of messages behind ``covered`` are made anew from the
+messages -> written to. A stream that did not exist when the generation was opened is loaded from the start. Entries may be put
+before the stream is loaded; then only what lies between ``covered`` and the first of them is missing.
+
+Holds, when loaded: every message of the stream has its entries in exactly one place: in a segment when its position is at most
+``covered``, in RAM otherwise.
+"""
+
+from __future__ import annotations
+
+from shards.engine import Engine
+from shards.layouts.learned import hash_of
+from shards.layouts.record_batch.entries import Entries
+from shards.layouts.record_batch.pages import NO_INDEX, IndexState, Segment, decode_state, encode_state, state_key
+from shards.layouts.record_batch.values import POSITION_AT, message_of, pack_position, unpack_position
+from shards.messages import topic_of
+
+_STREAM_END = b"\xff" * 9
+
+
+class StreamIndex:
+    __slots__ = ("_loading", "_loading_from", "depths", "entries", "loaded", "state", "static")
+
+    def __init__(self, static: bytes, levels: tuple[bytes | None, ...], loaded: bool) -> None:
+        self.static = static
+        self.depths = tuple(depth for depth, level in enumerate(levels) if level is None)
+        self.entries = Entries(len(self.depths))
+        self.state = NO_INDEX
+        self.loaded = loaded
+        self._loading_from = -1
+        self._loading = bytearray()
+
+    @property
+    def levels(self) -> int:
+        return len(self.depths)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self.state.segments
+
+    def encoded(self, state: IndexState) -> tuple[bytes, bytes]:
+        """(key, value) of the row for such a state."""
+        key = state_key(self.static)
+        return key, encode_state(key, self.levels, state)
+
+    def load(self, engine: Engine, family: int, messages_max: int) -> int:
+        """Go on with loading, by at most so many messages; returns how many it was. ``loaded`` says whether more is to be done."""
+        if self.loaded:
+            return 0
+        if self._loading_from < 0:
+            key = state_key(self.static)
+            row = engine.get(family, key)
+            self.state = NO_INDEX if row is None else decode_state(key, row, self.levels)
+            self._loading_from = self.state.covered
+        first = self.entries.first
+        end = self.static + (_STREAM_END if first is None else pack_position(first))
+        found = engine.scan(family, self.static + pack_position(self._loading_from + 1), end, messages_max)
+        for key, value in found:
+            levels = topic_of(message_of(key, value)).split(b"/")
+            self._loading += key[POSITION_AT:]
+            for depth in self.depths:
+                self._loading += hash_of(levels[depth])
+        if len(found) == messages_max:
+            self._loading_from = unpack_position(found[-1][0], POSITION_AT)[0]
+        else:
+            self.entries.precede(self._loading)
+            self.loaded = True
+            self._loading = bytearray()
+        return len(found)
