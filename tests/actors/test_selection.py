@@ -120,6 +120,8 @@ FILTERED = (
     'durable_sessions.persistence.except_topic_prefixes=["noise/"]',
     'zones.halls.topic_prefixes=["halls/"]',
     "zones.halls.durable_sessions.enable=false",
+    'zones.cache.users=["cache"]',
+    "zones.cache.durable_sessions.enable=false",
 )
 
 
@@ -133,6 +135,7 @@ async def test_what_the_filter_excludes_is_not_stored_and_goes_live(tmp_path: Pa
         await away.close()
         durable = [await connect(here, "d-here"), await connect(there, "d-there")]
         ram = [await connect(here, "r-here", expiry_s=0), await connect(there, "r-there", expiry_s=0)]
+        ram += [await connect(here, "m-here", user="cache"), await connect(there, "m-there", user="cache")]
         for hand in (*durable, *ram):
             await hand.subscribe("#", 2)
         for topic in ("noise/1", "halls/1", "kept"):
@@ -219,6 +222,29 @@ async def test_stored_qos0_reaches_durable_sessions_once_in_every_direction(tmp_
         for hand in ram:
             assert Counter(await taken(hand, 30)) == Counter((payload, min(qos, 1)) for payload, qos in sent)
         for hand in (publisher, *hands.values(), *ram):
+            hand.drop()
+
+
+async def test_stored_qos0_may_be_retained_as_well(tmp_path: Path) -> None:
+    """One message with RETAIN: once from the store to who is subscribed, once as retained to who comes later."""
+    async with OneLoop(tmp_path, n_shards=2, n_gateways=2, sets=("durable_storage.messages.store_qos0=true",)) as broker:
+        here, there = gateways(broker)
+        publisher = await connect(here, "p")
+        subscribed = [await connect(here, "s"), await connect(there, "e", expiry_s=0)]
+        for hand in subscribed:
+            await hand.subscribe("a", 1)
+        await publisher.published("a", "kept", qos=0, retain=True)
+        for hand in subscribed:
+            got = await completed(hand)
+            assert (got.payload, got.qos, got.retain) == ("kept", 0, False)
+            await hand.alive()
+        await publisher.published("b", "behind it", qos=1)
+        late = await connect(there, "late")
+        await late.subscribe("a", 1)
+        got = await completed(late)
+        assert (got.payload, got.qos, got.retain) == ("kept", 0, True)
+        await late.alive()
+        for hand in (publisher, late, *subscribed):
             hand.drop()
 
 

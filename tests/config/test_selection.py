@@ -8,6 +8,8 @@ import pytest
 
 from config.dump import dump_json, dump_toml
 from config.load import ConfigError, from_json, load, load_with_sources
+from config.schema import Listeners
+from config.selection import LISTENERS
 from config.settings import zone_settings
 
 FILE = """\
@@ -116,6 +118,11 @@ def test_a_mistake_is_one_sentence_with_what_was_found_and_what_is_wanted(sets: 
     assert key in found
     assert wanted in found
     assert found.endswith((".", "?"))
+
+
+def test_the_listeners_of_zones_are_those_that_there_are() -> None:
+    """A new listener has to be added to the list by hand, because schema and selection cannot import each other."""
+    assert tuple(Listeners.model_fields) == LISTENERS
 
 
 def test_sixty_four_zones_are_allowed() -> None:
