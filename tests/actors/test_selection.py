@@ -114,6 +114,35 @@ async def test_a_zone_of_topics_sets_the_batch_of_its_subscriptions_and_a_zone_o
         publisher.drop()
 
 
+async def test_a_lost_wake_up_delays_a_message_by_the_idle_poll_interval_of_its_zone(tmp_path: Path) -> None:
+    """The shard pushes nothing: who is in the zone asks by itself after a while, the other one does not yet."""
+    sets = (
+        "durable_sessions.idle_poll_interval=1h",
+        'zones.quick.client_id_prefixes=["quick-"]',
+        "zones.quick.durable_sessions.idle_poll_interval=300ms",
+    )
+    async with OneLoop(tmp_path, sets=sets) as broker:
+        hands = [await connect(broker.port, client) for client in ("quick-1", "patient")]
+        for hand in hands:
+            await hand.subscribe("a", 1)
+        publisher = await connect(broker.port, "p")
+        await publisher.published("a", "pushed")
+        for hand in hands:
+            assert await taken(hand, 1) == [("pushed", 1)]
+        feeds = broker.shards[0]._core._feeds
+        advance = feeds.advance
+        feeds.advance = lambda watermark: []  # type: ignore[method-assign]
+        await publisher.published("a", "found")
+        assert await taken(hands[0], 1) == [("found", 1)]
+        await hands[1].alive()
+        feeds.advance = advance  # type: ignore[method-assign]
+        await publisher.published("a", "pushed again")
+        assert await taken(hands[0], 1) == [("pushed again", 1)]
+        assert await taken(hands[1], 2) == [("found", 1), ("pushed again", 1)]
+        for hand in (publisher, *hands):
+            hand.drop()
+
+
 # ------------------------------------------------------------------ the persistence filter
 FILTERED = (
     "durable_sessions.persistence.min_qos=2",

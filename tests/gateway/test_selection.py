@@ -147,6 +147,17 @@ def test_qos_0_goes_to_the_shard_and_at_once_to_who_is_not_durable() -> None:
     assert ephemeral.take() == durable.take() == []
 
 
+def test_qos_0_that_is_stored_stops_its_publisher_when_the_shard_is_behind() -> None:
+    """No acknowledgement bounds it, so the bound of the shard has to; QoS 0 that is live only knows no bound."""
+    for store_qos0 in (True, False):
+        shell = Shell(Options(store_qos0=store_qos0, shard_messages_max=4))
+        publisher = shell.online("p")
+        publisher.send(*[message(b"a", b"%d" % n) for n in range(5)])
+        assert publisher.paused == store_qos0
+        shell.answer()
+        assert not publisher.paused
+
+
 def test_excluded_qos_0_goes_live_only() -> None:
     """As if there were no such option."""
     shell = Shell(Options(store_qos0=True, persistence=NOISE))
