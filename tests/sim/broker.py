@@ -118,6 +118,13 @@ class Broker:
         value = self.disks[self._slots.shard_of(client)].engine.get(HOME_FAMILY, client_key(SESSION, client))
         return SessionRow(*unpack_row(value)).session_id if value else 0
 
+    def memory_of(self, client: bytes) -> tuple[int, int]:
+        """The owner token in the row of a client's session, and the newest one that its home has given."""
+        shard = self._slots.shard_of(client)
+        value = self.disks[shard].engine.get(HOME_FAMILY, client_key(SESSION, client))
+        newest = max((token for of, token in self._tokens if of == shard), default=0)
+        return SessionRow(*unpack_row(value)).memory if value else 0, newest
+
     # ------------------------------------------------------------------ what faults do
 
     def parts(self) -> list[Part]:

@@ -47,7 +47,9 @@ PACKET_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Temper:
-    """How a client is.  expiry_s 0: an ephemeral session.  will_qos -1: no will.  cut: how often a write arrives in pieces."""
+    """How a client is.  expiry_s 0: an ephemeral session.  will_qos -1: no will.  cut: how often a write arrives in pieces.
+
+    memory: its session is not durable, and is gone with its session actor."""
 
     version: int
     expiry_s: int
@@ -56,6 +58,7 @@ class Temper:
     will_qos: int = -1
     cut: float = 0.1
     slow_to_hear_us: int = 100 * MS
+    memory: bool = False
 
 
 class Attempt:
@@ -122,7 +125,10 @@ class Client:
         """Told of every delivery: a moment to go away in."""
         self.session_on_disk: Callable[[bytes], int] = _unknown
         """Which session the broker keeps for a client: the one thing that the client could not know."""
+        self.memory_on_disk: Callable[[bytes], tuple[int, int]] = _no_memory
+        """The owner token under which a session in memory was made, and the newest one that its home has given."""
         self._session_id = 0
+        self._token = 0
         self._loose = 0
         """Attempts with clean start that were given up unanswered: each may yet come late, and end the session that is there."""
         self.publishing = Publishing(self)
@@ -138,6 +144,11 @@ class Client:
     @property
     def online(self) -> bool:
         return self.attempt is not None and self.attempt.online
+
+    @property
+    def stored(self) -> bool:
+        """Whether what it has subscribed to is stored for it."""
+        return self.durable and not self.temper.memory
 
     @property
     def idle(self) -> bool:
@@ -321,11 +332,14 @@ class Client:
             raise Violation(f"{self.id}: session present on attempt {attempt.serial}, which asked for a new session")
         session_id, before = self.session_on_disk(self.key), self._session_id
         self._session_id = session_id
+        token, newest_token = self.memory_on_disk(self.key)
+        memory_gone = self.temper.memory and newest_token > self._token
+        self._token = token
         if self.session and not attempt.clean and not self._may_have_expired() and (not present or session_id != before):
-            if not self._loose:
+            if not self._loose and not memory_gone:
                 raise Violation(f"{self.id}: the session is gone on attempt {attempt.serial}, {session_id} is there and was {before}")
             # A CONNECT of a connection that we had left long ago, with clean start, was the last to arrive.
-            self._loose -= 1
+            self._loose -= not memory_gone
             self._session_over()
         if not present:
             self._session_over()
@@ -367,3 +381,7 @@ def _nothing(client: Client) -> None:
 
 def _unknown(client: bytes) -> int:
     return 0
+
+
+def _no_memory(client: bytes) -> tuple[int, int]:
+    return 0, 0

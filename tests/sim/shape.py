@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from gateway.options import Options as GatewayOptions
+from gateway.zones import Zone
 from sessions.options import SessionOptions
 from shards.core import ShardOptions
 from shards.persistence import Persistence
@@ -102,7 +103,23 @@ def draw(rng: Random, faults: bool = True, wide: bool = True) -> Shape:
         check_every=rng.choice((1, 16, 64, 64)),
         messages_max=messages,
     )
-    return _selecting(rng, shape) if wide else shape
+    return _remembering(rng, _selecting(rng, shape)) if wide else shape
+
+
+def _remembering(rng: Random, shape: Shape) -> Shape:
+    """Some worlds have sessions in memory as well, with queues that are never full, or always."""
+    if rng.random() < 0.7:
+        return shape
+    made = [_client(rng, f"m{n}", publishes=rng.random() < 0.3, subscribes=True) for n in range(rng.randint(1, 2))]
+    clients = [replace(client, temper=replace(client.temper, expiry_s=7 * 86_400, memory=True)) for client in made]
+    session = replace(
+        shape.session,
+        queue_count_max=rng.choice((2, 1000)),
+        queue_bytes_max=rng.choice((200, 8 << 20)),
+        memory_bytes_max=rng.choice((500, 256 << 20)),
+    )
+    zone = Zone("memory", client_prefixes=(b"m",), enable=False)
+    return replace(shape, clients=shape.clients + tuple(clients), session=session, gateway=replace(shape.gateway, zones=(zone,)))
 
 
 def _selecting(rng: Random, shape: Shape) -> Shape:

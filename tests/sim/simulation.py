@@ -57,6 +57,7 @@ class Simulation:
         self.crowd.did = self.faults.aim
         for client in self.crowd.clients:
             client.session_on_disk = self.broker.session_of
+            client.memory_on_disk = self.broker.memory_of
         self.wills = Wills(world, self.crowd.clients)
         self.ledger.will_written = self.wills.written
 

@@ -100,7 +100,7 @@ class Subscribing:
                 sub.uncertain_us = now_us if sub.uncertain_us < 0 else sub.uncertain_us
                 sub = None
             if sub is None or sub.since_us < 0 or sub.uncertain_us >= 0:
-                sub = Subscription(client.key, name, options, now_us, client.durable)
+                sub = Subscription(client.key, name, options, now_us, client.stored)
                 ledger.of(client.key).append(sub)
             sub.granted[qos] = None
             if identifier:
@@ -179,7 +179,7 @@ class Subscribing:
         as_retained = retained and not self._as_published(identifier, topic)
         if message is not None and message.topic != topic:
             raise Violation(f"{client.id}: {message} came with topic {topic.decode()}")
-        client.rules.delivered(client.key, identifier, payload, qos, as_retained, client.durable)
+        client.rules.delivered(client.key, identifier, payload, qos, as_retained, client.stored)
         client.heard_message(client)
         if qos == 1:
             self._answer(AckKind.PUBACK, packet_id)
