@@ -51,7 +51,7 @@ from shards.events import (
     TickEnded,
 )
 from shards.frames import Entry, Frame, Reply, Retain, Retained, decode, encode
-from shards.housekeeping import AGE_EVERY_MS, AGE_ROW
+from shards.housekeeping import AGE_ROW, AGE_STORED_AFTER_MS
 from shards.slots import SlotTable
 from shards.store import Store
 
@@ -177,7 +177,7 @@ class ShardServer:
     def _tick(self) -> None:
         loop_time = time.monotonic()
         reading = Reading(time.time_ns() // 1_000_000, self._boot_id, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
-        if loop_time - self._age_written >= AGE_EVERY_MS / 1000:
+        if loop_time - self._age_written >= AGE_STORED_AFTER_MS / 1000:
             self._age_written = loop_time
             self._core.note(AGE_ROW, self._age.mark(reading).encode())
         elapsed_us = (time.monotonic_ns() - self._opened) // 1000

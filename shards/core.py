@@ -77,6 +77,7 @@ from shards.frames import (
 from shards.homes import Homes, Outcome
 from shards.housekeeping import Housekeeping
 from shards.inbox import Inbox, Pending
+from shards.incoming import Incoming
 from shards.options import ShardOptions
 from shards.owners import Owners
 from shards.publishing import Publishing
@@ -130,7 +131,7 @@ class ShardCore:
         self._reader = Reader(store, self._tail)
         self._publishing = Publishing(
             shard, slots, store, self._tail, self._routes, self._homes, self._retained, self._clock,
-            options.store_qos0, options.persistence,
+            options.store_qos0, options.persistence, Incoming(options.await_rel_ms),
         )  # fmt: skip
         self._roles: dict[int, tuple[str, str]] = {}
         self._arrived: deque[tuple[int, Frame]] = deque()
@@ -141,7 +142,9 @@ class ShardCore:
         self._told: list[tuple[int, Frame]] = []
         self._wills: list[Live] = []
         self._refusing: dict[str, int] = {}
-        self._housekeeping = Housekeeping(engine, store, self._homes, self._inbox, timers, self._clock, options)
+        self._housekeeping = Housekeeping(
+            engine, store, self._homes, self._owners, self._inbox, timers, self._clock, options
+        )  # fmt: skip
         self._space = 0
         self._elapsed_us = 0
         self._marked_ms = 0
@@ -165,6 +168,7 @@ class ShardCore:
         return {
             "messages_stored": found.stored, "bytes_stored": found.stored_bytes, "messages_nobody": found.nobody,
             "messages_repeated": found.repeated, "messages_stale": found.stale, "messages_refused": found.refused,
+            "ids_timed_out": self._publishing.incoming.timed_out,
             "routes": len(self._routes), "connections": len(self._homes.live), "tail_bytes": self._tail.held_bytes,
             "filters_matched": self._reader.matched,
             "sessions_expired": self._homes.sessions_expired, "sessions_ended": self._homes.sessions_ended,
@@ -263,6 +267,7 @@ class ShardCore:
                 self._inbox.sender(self._roles[link][1], elapsed_us)
         self._heard.clear()
         self._clock.at(elapsed_us)
+        self._publishing.incoming.at(age_ms, now.age_suspended)
         stored = self._publishing.counters.stored
         effects: list[Effect] = []
         out = Outcome()
@@ -398,6 +403,7 @@ class ShardCore:
             work = self._owners.to_tell(draft) if link is not None else []
             if link is not None and work:
                 self._told.append((link, Work(work)))
+        self._owners.record_ends()
         if not draft.ops:
             if self._told and not self._in_flight:
                 effects.extend(Send(link, frame) for link, frame in self._told if link in self._roles)

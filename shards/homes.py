@@ -27,7 +27,6 @@ from shards.frames import LOST, NORMAL, Connect, Connected, Will
 from shards.ids import EXPIRY_NEVER, conn_no
 from shards.rows import (
     CONNECTION,
-    INCOMING,
     META,
     SESSION,
     ConnectionRow,
@@ -59,7 +58,8 @@ class Client:
     gateway: str
     session_id: int
     will: Will | None
-    incoming: dict[int, None] | None = None
+    incoming: dict[int, int] | None = None
+    """Kept by shards.incoming."""
     committed_conn: int = 0
     """The newest connection for which the session's owner has committed."""
     protocol: int = 4
@@ -138,13 +138,6 @@ class Homes:
     def session(self, draft: Draft, client: bytes) -> SessionRow | None:
         value = draft.get(client_key(SESSION, client))
         return SessionRow(*unpack_row(value)) if value else None
-
-    def incoming(self, draft: Draft, client: bytes, state: Client) -> dict[int, None]:
-        """QoS 2 ids received and not released; loaded once per connection."""
-        if state.incoming is None:
-            rows = draft.scan(client_key(INCOMING, client), 65_536)
-            state.incoming = {int.from_bytes(key[-2:], "big"): None for key, _ in rows}
-        return state.incoming
 
     # ------------------------------------------------------------------ changes
 

@@ -23,6 +23,7 @@ from shards.events import TickEnded
 from shards.homes import Homes, Outcome
 from shards.inbox import Inbox
 from shards.options import ShardOptions
+from shards.owners import Owners
 from shards.rows import META
 from shards.store import Store
 from shards.sweep import Sweep
@@ -30,6 +31,8 @@ from shards.timers import Timers
 
 AGE_ROW = META + b"age"
 AGE_EVERY_MS = 10_000
+"""The age is on the disk at least so often; the shell stores it a little more often, since it comes to it once in a turn."""
+AGE_STORED_AFTER_MS = 9_000
 GATEWAY_LOST_AFTER_US = 20_000_000
 LOST_CONNECTIONS_PER_RECORD = 500
 TIMERS_PER_RECORD = 250
@@ -42,10 +45,12 @@ _EVERY_US = 1_000_000
 
 class Housekeeping:
     def __init__(
-        self, engine: Engine, store: Store, homes: Homes, inbox: Inbox, timers: Timers, clock: PositionClock, options: ShardOptions
-    ) -> None:
+        self, engine: Engine, store: Store, homes: Homes, owners: Owners, inbox: Inbox, timers: Timers, clock: PositionClock,
+        options: ShardOptions,
+    ) -> None:  # fmt: skip
         self._store = store
         self._homes = homes
+        self._owners = owners
         self._inbox = inbox
         self._timers = timers
         self._clock = clock
@@ -125,7 +130,11 @@ class Housekeeping:
         if homes.ending.clients:
             homes.ending.turn(draft, max(0, upto - homes.ending.rows_erased), out.work)
         elif not due:
+            sweeps = self._sweep.sweeps
             self._sweep.turn(draft, age_ms, self._elapsed_us)
+            if self._sweep.sweeps != sweeps:
+                # Work that was told and went astray is told again.
+                self._owners.look_again()
 
     # ------------------------------------------------------------------ lost gateways
 
@@ -135,13 +144,15 @@ class Housekeeping:
 
     def _note_lost(self) -> None:
         """One that was silent for 20 s, and one in whose place another has started: it has ended, or is cut off for good."""
+        lost = self._homes.lost
         for gateway in self._homes.by_gateway:
-            if gateway in self._homes.lost:
-                continue
             newest = self._newest.get(_member(gateway), gateway)
             heard_us = self._inbox.sender_heard(gateway, self._elapsed_us)
             replaced = newest != gateway and self._inbox.linked(gateway) is None
-            if replaced or self._elapsed_us - heard_us > GATEWAY_LOST_AFTER_US:
+            if not replaced and self._elapsed_us - heard_us <= GATEWAY_LOST_AFTER_US:
+                # One that is heard again keeps what it has left, and may have new connections.
+                lost.pop(gateway, None)
+            elif gateway not in lost:
                 self._lose(gateway)
 
     def _lose(self, gateway: str) -> None:

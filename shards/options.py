@@ -22,3 +22,5 @@ class ShardOptions:
     """Which wills are not stored; of other messages their gateways say it.  None: all are."""
     gc_interval_ms: int = 600_000
     gc_batch: int = 100
+    await_rel_ms: int = 0
+    """After this the id of a QoS 2 message is free without PUBREL (shards.incoming); 0: never."""

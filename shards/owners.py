@@ -56,12 +56,14 @@ class Owners:
         """Work rows may be there that were not told.  `_again`: some were made behind the place up to which we have looked."""
         self._again = False
         self._after = WORK
+        self._owned_now = False
 
     def own(self, draft: Draft, name: str) -> Owned:
         self.token += 1
         self.holder = name
         draft.put(OWNER, pack_row((self.token, name)))
         self.look_again()
+        self._owned_now = True
         return Owned(self.token, self._page(draft))
 
     # ------------------------------------------------------------------ work
@@ -84,7 +86,11 @@ class Owners:
     @property
     def has_work(self) -> bool:
         """Something is to be told to the holder."""
-        return bool(self._fresh) or (self._behind and len(self._under_way) < WORK_UNDER_WAY_MAX)
+        # Not in the record of the token itself: what is told would arrive before the answer that brings the token.
+        return not self._owned_now and (bool(self._fresh) or (self._behind and len(self._under_way) < WORK_UNDER_WAY_MAX))
+
+    def record_ends(self) -> None:
+        self._owned_now = False
 
     def to_tell(self, draft: Draft) -> list[Work]:
         fresh, self._fresh = self._fresh, []

@@ -15,12 +15,12 @@ from mqtt.body import message_expiry, strip_properties
 from shards.clock import PositionClock
 from shards.draft import Draft
 from shards.frames import NOBODY, REFUSED_QUOTA, REPEATED, STORED, Publish, Published, Release, Released, Will
-from shards.homes import Client, Homes
+from shards.homes import Homes
+from shards.incoming import Incoming
 from shards.messages import HAS_EXPIRY, HAS_PROPERTIES, RETAIN, encode_message
 from shards.persistence import NOT_STORED, Persistence, stored_flags
 from shards.retained import RetainedHome
 from shards.routes import Routes
-from shards.rows import INCOMING, client_key
 from shards.slots import SlotTable
 from shards.store import Store, TopicKey
 from shards.tail import Tail
@@ -54,7 +54,7 @@ class Counters:
 class Publishing:
     def __init__(
         self, shard: int, slots: SlotTable, store: Store, tail: Tail, routes: Routes, homes: Homes, retained: RetainedHome,
-        clock: PositionClock, store_qos0: bool = False, persistence: Persistence | None = None,
+        clock: PositionClock, store_qos0: bool = False, persistence: Persistence | None = None, incoming: Incoming | None = None,
     ) -> None:  # fmt: skip
         self._shard = shard
         self._slots = slots
@@ -67,6 +67,7 @@ class Publishing:
         self._stored = stored_flags(store_qos0)
         self._persistence = persistence
         self._topics: dict[bytes, Topic] = {}
+        self.incoming = incoming if incoming is not None else Incoming()
         self.counters = Counters()
         self.room = True
         self.taken = 0
@@ -95,7 +96,7 @@ class Publishing:
             if topic is None or topic.stamp != stamp:
                 topic = self._remember(name)
             qos = flags >> 1 & 3
-            if qos == 2 and entry.keep_ids and self._seen(draft, client, state, packet_id):
+            if qos == 2 and entry.keep_ids and self.incoming.holds(draft, client, state, packet_id):
                 codes[index] = REPEATED
                 counters.repeated += 1
                 plain = False
@@ -106,7 +107,7 @@ class Publishing:
                 counters.nobody += 1
                 plain = False
                 if qos == 2 and entry.keep_ids:
-                    self._note(draft, client, state, packet_id)
+                    self.incoming.take(draft, client, state, packet_id)
                 continue
             if not self.room:
                 codes[index] = REFUSED_QUOTA
@@ -130,7 +131,7 @@ class Publishing:
                 codes[index] = NOBODY
                 plain = False
             if qos == 2 and entry.keep_ids:
-                self._note(draft, client, state, packet_id)
+                self.incoming.take(draft, client, state, packet_id)
             if flags & 1:
                 outbox = self._retain(draft, topic, name, position, value, body) or outbox
         return (_ALL_STORED if plain else Published(False, bytes(codes))), outbox
@@ -164,21 +165,8 @@ class Publishing:
         state = self._homes.live.get(entry.client)
         if state is None or state.conn != entry.conn:
             return Released(True, b"")
-        incoming = self._homes.incoming(draft, entry.client, state)
-        found = bytearray(len(entry.packet_ids))
-        for index, packet_id in enumerate(entry.packet_ids):
-            if packet_id in incoming:
-                del incoming[packet_id]
-                draft.delete(client_key(INCOMING, entry.client, packet_id.to_bytes(2, "big")))
-                found[index] = 1
-        return Released(False, bytes(found))
-
-    def _seen(self, draft: Draft, client: bytes, state: Client, packet_id: int) -> bool:
-        return packet_id in self._homes.incoming(draft, client, state)
-
-    def _note(self, draft: Draft, client: bytes, state: Client, packet_id: int) -> None:
-        self._homes.incoming(draft, client, state)[packet_id] = None
-        draft.put(client_key(INCOMING, client, packet_id.to_bytes(2, "big")), b"")
+        release = self.incoming.release
+        return Released(False, bytes([release(draft, entry.client, state, packet_id) for packet_id in entry.packet_ids]))
 
     def _retain(self, draft: Draft, topic: Topic, name: bytes, position: int, value: bytes, body: bytes) -> int:
         message = value if strip_properties(body) else b""

@@ -13,6 +13,7 @@ from shards.events import TickEnded
 from shards.frames import (
     LOST,
     NORMAL,
+    Answer,
     Beat,
     Connect,
     Connected,
@@ -249,6 +250,28 @@ def test_the_owner_is_given_no_more_work_at_once_than_it_can_have_under_way() ->
     assert WORK_UNDER_WAY_MAX <= len(told) < WORK_UNDER_WAY_MAX + 1_500
     assert sorted(work_through(h, token, told)) == subs
     assert rows(h.engine) == {"c": 1, "T": 1}
+
+
+def test_work_is_never_told_before_the_token_that_it_is_done_under() -> None:
+    """An owner that does not know its token yet has to ignore it, and it would be told of it no more."""
+    h = linked()
+    token = owner(h)
+    connected = connect(h, b"c", expiry_s=60)
+    subs = fill(h, b"c", connected, token, 2_500)
+    h.unlink(S)
+    h.ask(G, Disconnect(b"c", connected.conn, NORMAL, 0))
+    h.settle()
+    h.link(S, "session", "s0:b")
+    h.sent[S].clear()
+    h.request(S, Own())
+    h.tick()
+    kinds = [type(frame) for frame in h.sent[S]]
+    assert kinds == [Answer]
+    (answer,) = h.take(S, Answer)
+    (owned,) = answer.replies
+    assert isinstance(owned, Owned)
+    h.tick()
+    assert sorted(work_through(h, owned.token, owned.work)) == subs
 
 
 @pytest.mark.slow

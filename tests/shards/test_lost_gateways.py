@@ -14,7 +14,7 @@ from shards.frames import (
     Place,
     Will,
 )  # fmt: skip
-from shards.housekeeping import AGE_EVERY_MS, AGE_ROW
+from shards.housekeeping import AGE_EVERY_MS, AGE_ROW, LOST_CONNECTIONS_PER_RECORD
 from tests.shards.ended import rows
 from tests.shards.harness import G, Harness, S, connect, linked, poll, publish, route, topics
 
@@ -153,3 +153,17 @@ def test_a_will_that_was_due_while_everything_was_down_fires_at_the_start() -> N
     h.settle()
     assert topics(poll(h, b"#", Place(position))) == [b"w/away", b"w/there"]
     assert len(h.take(G, Live)) == 1
+
+
+def test_a_gateway_that_is_heard_again_keeps_what_was_not_ended_yet() -> None:
+    """Nor does it lose the connections that it takes from then on."""
+    h = linked()
+    clients = [b"c%d" % n for n in range(LOST_CONNECTIONS_PER_RECORD + 100)]
+    h.ask(G, *(Connect(client, False, 600, 5, None) for client in clients))
+    h.tick(21_000)
+    assert h.core.counters["connections"] == 100
+    h.receive(G, Beat())
+    conn = connect(h, b"new", expiry_s=600).conn
+    h.settle()
+    assert h.core.counters["connections"] == 101
+    assert not h.ask(G, publish(b"new", conn, b"t"))[0][0]

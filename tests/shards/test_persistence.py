@@ -54,7 +54,7 @@ def test_a_marked_message_is_answered_as_one_that_nobody_wants(store_qos0: bool)
     (reply,) = h.ask(G, message(conn, *rows))
     assert reply == Published(False, bytes([STORED, NOBODY, NOBODY, NOBODY, STORED if store_qos0 else NOBODY, NOBODY]))
     assert topics(poll(h, b"#", Place(position))) == ([b"a", b"e"] if store_qos0 else [b"a"])
-    assert h.core._homes.incoming(h.core._draft, b"p", h.core._homes.live[b"p"]) == {3: None}
+    assert list(h.core._homes.live[b"p"].incoming or ()) == [3]
     assert h.core._retained.page(h.core._draft, b"#", b"", 10).values
 
 
