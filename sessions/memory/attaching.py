@@ -17,7 +17,7 @@ Holds: a client has at most one session here, and at most one connection that wa
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from mqtt.reason import ReasonCode
@@ -30,6 +30,9 @@ from sessions.memory.session import Held, MemorySession
 from sessions.memory.table import MemoryTable
 from sessions.state import State
 from shards.ids import EXPIRY_NEVER
+
+
+_STALE_MAX = 64
 
 
 class Owner(NamedTuple):
@@ -54,7 +57,7 @@ class MemoryAttaching:
         self.by_conn: dict[int, MemorySession] = {}
         self.orphans: list[tuple[bytes, Message]] = []
         """What ended sessions had for their groups."""
-        self._waiting: dict[bytes, tuple[int, Attach, Home]] = {}
+        self.waiting: dict[bytes, tuple[int, Attach, Home]] = {}
         self._left: list[MemorySession] = []
         """Detached since the last turn, which alone tells the time."""
         self._deadlines: list[tuple[int, int, MemorySession]] = []
@@ -66,15 +69,15 @@ class MemoryAttaching:
         if home is None:
             self._refuse(link, frame)
             return
-        older = self._waiting.pop(frame.client, None)
+        older = self.waiting.pop(frame.client, None)
         if older is not None and older[1].conn > frame.conn:
-            self._waiting[frame.client] = older
+            self.waiting[frame.client] = older
             self._refuse(link, frame)
             return
         if older is not None and older[1].conn < frame.conn:
             self._refuse(older[0], older[1])
         if not home.token:
-            self._waiting[frame.client] = (link, frame, home)
+            self.waiting[frame.client] = (link, frame, home)
             self._owner.own(home)
             return
         if frame.memory != home.token:
@@ -129,9 +132,9 @@ class MemoryAttaching:
                 self._close(session, ReasonCode.SERVER_SHUTTING_DOWN)
                 self.end(session)
             return
-        for client, (link, frame, waits_for) in list(self._waiting.items()):
+        for client, (link, frame, waits_for) in list(self.waiting.items()):
             if waits_for is home:
-                del self._waiting[client]
+                del self.waiting[client]
                 self.attach(link, frame)
 
     # ---------------------------------------------------------------- detaching
@@ -142,16 +145,16 @@ class MemoryAttaching:
                 session.expiry_s = expiry_s
             self._detach(session)
             return
-        for client, (waits_on, frame, _) in self._waiting.items():
+        for client, (waits_on, frame, _) in self.waiting.items():
             if waits_on == link and frame.conn == conn:
-                del self._waiting[client]
+                del self.waiting[client]
                 return
 
     def gateway_lost(self, link: int) -> None:
         for session in [session for session in self.by_conn.values() if session.link == link]:
             self._detach(session)
-        for client in [client for client, waiting in self._waiting.items() if waiting[0] == link]:
-            del self._waiting[client]
+        for client in [client for client, waiting in self.waiting.items() if waiting[0] == link]:
+            del self.waiting[client]
 
     def close(self, session: MemorySession, code: ReasonCode) -> None:
         """End the connection of a session for a reason of ours."""
@@ -195,10 +198,19 @@ class MemoryAttaching:
                 self._deadlines_made += 1
                 heappush(self._deadlines, (session.deadline_ms, self._deadlines_made, session))
         self._left.clear()
+        if len(self._deadlines) > 2 * len(self.sessions) + _STALE_MAX:
+            # Most are of sessions that have been resumed; one that never expires has none.
+            self._deadlines = [entry for entry in self._deadlines if self._stands(entry)]
+            heapify(self._deadlines)
         while self._deadlines and self._deadlines[0][0] <= now_ms:
-            due_ms, _, session = heappop(self._deadlines)
-            if session.deadline_ms == due_ms and self.sessions.get(session.client) is session:
-                self.end(session)
+            entry = heappop(self._deadlines)
+            if self._stands(entry):
+                self.end(entry[2])
+
+    def _stands(self, entry: tuple[int, int, MemorySession]) -> bool:
+        """Whether this deadline is not that of an earlier absence."""
+        due_ms, _, session = entry
+        return session.deadline_ms == due_ms and self.sessions.get(session.client) is session
 
     @property
     def next_ms(self) -> int | None:

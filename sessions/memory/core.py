@@ -68,6 +68,8 @@ class Memory:
         self._fresh: list[_Waiting] = []
         self._unconfirmed: list[_Waiting] = []
         self._late: Later[_Waiting] = Later(state.options.suback_wait_ms)
+        self._stirred = False
+        """Something has happened since the last turn: an actor without sessions in memory pays one test per turn for them."""
 
     @property
     def sessions(self) -> int:
@@ -79,27 +81,36 @@ class Memory:
 
     # ---------------------------------------------------------------- events
     def linked(self, link: int) -> None:
+        self._stirred = True
         self._links.linked(link)
 
     def lost(self, link: int) -> None:
+        self._stirred = True
         self._attaching.gateway_lost(link)
         self._links.lost(link)
         self._confirm()
 
     def owner_changed(self, home: Home) -> None:
+        self._stirred = True
         self._attaching.owner_changed(home)
 
     def attach(self, link: int, frame: Attach) -> None:
+        self._stirred = True
         self._attaching.attach(link, frame)
 
     def superseded(self, client: bytes, conn: int) -> None:
-        self._attaching.superseded(client, conn)
+        if self._attaching.sessions:
+            self._stirred = True
+            self._attaching.superseded(client, conn)
 
     def detach_conn(self, link: int, frame: Detach) -> None:
-        self._attaching.detach_conn(link, frame.conn, frame.expiry_s)
+        if self._attaching.by_conn or self._attaching.waiting:
+            self._stirred = True
+            self._attaching.detach_conn(link, frame.conn, frame.expiry_s)
 
     def received(self, link: int, frame: Frame) -> None:
         """A frame that is about no durable session."""
+        self._stirred = True
         match frame:
             case Forward():
                 self._forwarded(frame)
@@ -115,6 +126,7 @@ class Memory:
 
     def entered(self, live: Live) -> None:
         """A message that a shard tells everybody who has live subscribers.  Its groups are the gateways' business."""
+        self._stirred = True
         self._arrived.append(_Arrived(live.publisher, live.flags, live.topic, live.body, True, ()))
 
     def _from_client(self, session: MemorySession, frame: Acked | Subscribe | Unsubscribe) -> None:
@@ -248,8 +260,10 @@ class Memory:
 
     # ---------------------------------------------------------------- a turn of the loop
     def turn(self) -> None:
-        if not self._links.links:
+        due_ms = self.next_ms
+        if not self._stirred and not self._retained.stirred and (due_ms is None or due_ms > self._state.now_ms):
             return
+        self._stirred = False
         self._attaching.turn()
         for link, frame in self._links.tell():
             self._state.to_gateway(link, frame)

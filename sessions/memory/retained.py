@@ -37,7 +37,8 @@ class MemoryRetained:
     def __init__(self, state: State) -> None:
         self._state = state
         self._retry: Later[tuple[MemorySession, Fetch]] = Later(state.options.retry_ms)
-        self._stirred: dict[MemorySession, None] = {}
+        self.stirred: dict[MemorySession, None] = {}
+        """Who may have something to ask or to get in this turn."""
 
     def begin(self, sub: MemorySub) -> None:
         shards = list(range(self._state.n_shards)) if has_wildcard(sub.filter) else [self._state.slots.shard_of(sub.filter)]
@@ -48,7 +49,7 @@ class MemoryRetained:
     def stir(self, session: MemorySession) -> None:
         """It may have room now."""
         if session.fetching:
-            self._stirred[session] = None
+            self.stirred[session] = None
 
     def detached(self, session: MemorySession) -> None:
         """What was asked is asked again when somebody is there to get it."""
@@ -60,7 +61,7 @@ class MemoryRetained:
         for session, fetch in self._retry.due(self._state.now_ms):
             fetch.asked = False
             self.stir(session)
-        stirred, self._stirred = self._stirred, {}
+        stirred, self.stirred = self.stirred, {}
         for session in stirred:
             while session.fetching and self._go_on(session, session.fetching[0]):
                 done = session.fetching.popleft().sub

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,67 @@ async def test_subscribers_of_every_kind_get_each_message_once(tmp_path: Path) -
                 assert sorted(payloads(got)) == ["one", "three", "two"], sub
                 await sub.complete(*got)
                 await sub.alive()
+
+
+async def test_a_group_over_gateways_and_memory_takes_each_message_once_and_keeps_what_a_member_leaves(tmp_path: Path) -> None:
+    """Two members in memory at two gateways and one ephemeral; one of them ends with messages that it has not acknowledged."""
+    async with OneLoop(tmp_path, n_shards=2, n_gateways=2, sets=(IN_MEMORY,)) as broker:
+        first, second = ports(broker)
+        members = [
+            await Hand.connect(first, "m1", 5),
+            await Hand.connect(second, "m2", 5),
+            await Hand.connect(second, "e", 5, expiry_s=0),
+        ]
+        for member in members:
+            await member.subscribe("$share/g/t/#", 1)
+        pub = await Hand.connect(first, "pub", 4, clean=True)
+        await pub.published("t/1", *[f"{n}" for n in range(9)])
+        took = [await member.messages(3) for member in members]
+        assert sorted(got.payload for messages in took for got in messages) == [f"{n}" for n in range(9)]
+        for member, messages in zip(members[1:], took[1:], strict=True):
+            await member.complete(*messages)
+        # Away for now: what comes goes to the others; then its session ends, and what it had goes to the others too.
+        members[0].drop()
+        await pub.published("t/1", "while away")
+        other = await Hand.connect(first, "m1", 5, clean=True)
+        await other.alive()
+        left = {*payloads(took[0]), "while away"}
+        for _ in range(100):
+            for member in members[1:]:
+                member.send(wire.PINGREQ)
+                while (packet := await member.packet()).kind != wire.PINGRESP:
+                    left.discard(wire.read_publish(5, packet.flags, packet.body).payload.decode())
+            if not left:
+                break
+            await asyncio.sleep(0.02)
+        assert left == set()
+
+
+async def test_retained_messages_and_a_will_come_to_a_session_in_memory(tmp_path: Path) -> None:
+    """From all shards, once each; the will waits for who is away."""
+    async with OneLoop(tmp_path, n_shards=2, n_gateways=2, sets=(IN_MEMORY,)) as broker:
+        first, second = ports(broker)
+        pub = await Hand.connect(second, "pub", 4, clean=True)
+        for n in range(6):
+            await pub.published(f"r/{n}", f"kept {n}", retain=True)
+        sub = await Hand.connect(first, "sub", 5)
+        await sub.subscribe("r/#", 1)
+        got = await sub.messages(6)
+        assert sorted(payloads(got)) == [f"kept {n}" for n in range(6)] and all(one.retain for one in got)
+        await sub.complete(*got)
+        await sub.alive()
+        await sub.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", second)
+        # Clean session, will, will QoS 1.
+        head = wire.text("MQTT") + bytes([4, 0x02 | 0x04 | 0x08, 0, 60])
+        writer.write(wire.packet(0x10, head + wire.text("dying") + wire.text("r/will") + wire.text("gone")))
+        await reader.readexactly(4)
+        writer.transport.abort()
+        for _ in range(100):
+            if broker.sessions[0]._core.counters.memory_taken:
+                break
+            await asyncio.sleep(0.02)
+        sub = await Hand.connect(second, "sub", 5)
+        assert sub.present
+        assert payloads(await sub.messages(1)) == ["gone"]
+        await sub.alive()

@@ -148,6 +148,19 @@ def test_who_comes_back_in_time_is_not_forgotten() -> None:
     assert s.core._memory.sessions == 0
 
 
+def test_deadlines_of_earlier_absences_do_not_pile_up() -> None:
+    """A client that comes and goes a thousand times has one deadline in the end, and it is the right one."""
+    s = owned(SessionOptions(forget_after_ms=0))
+    conn = s.attached(present=False, expiry_s=1_000_000)
+    for _ in range(1000):
+        s.detach(conn)
+        conn = s.attached(expiry_s=1_000_000)
+    s.detach(conn)
+    assert len(s.core._memory._attaching._deadlines) < 100
+    s.tick(1_000_000_000)
+    assert s.core._memory.sessions == 0
+
+
 def test_disconnect_may_give_another_expiry_and_some_sessions_never_end() -> None:
     """What DISCONNECT says counts instead of what CONNECT said."""
     s = owned(SessionOptions(forget_after_ms=0))
