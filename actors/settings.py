@@ -26,6 +26,7 @@ def shard_options(config: Config) -> ShardOptions:
         persistence=persistence(config),
         gc_interval_ms=config.durable_sessions.session_gc_interval.ms,
         gc_batch=config.durable_sessions.session_gc_batch_size,
+        await_rel_ms=_timeout_ms(config.mqtt.await_rel_timeout),
     )
 
 
@@ -51,6 +52,7 @@ def gateway_options(config: Config) -> GatewayOptions:
         subscriptions_max=int(mqtt.max_subscriptions),
         connections_max=config.listeners.tcp.connections_max,
         awaiting_rel_max=int(mqtt.max_awaiting_rel),
+        await_rel_ms=_timeout_ms(mqtt.await_rel_timeout),
         retain=mqtt.retain_available,
         filter_levels_max=gateway.topic_levels_max,
         shared=mqtt.shared_subscription,
@@ -114,6 +116,11 @@ def _reads(sessions: ZoneSessions) -> ReadOverrides:
 
 def _bytes(texts: tuple[str, ...]) -> tuple[bytes, ...]:
     return tuple([text.encode() for text in texts])
+
+
+def _timeout_ms(setting: Duration) -> int:
+    """0: never."""
+    return 0 if setting.is_infinite else setting.ms
 
 
 def _expiry_s(duration: Duration) -> int:

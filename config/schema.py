@@ -154,6 +154,13 @@ class Mqtt(Section):
         unit="messages",
         ge=1,
     )
+    await_rel_timeout: Duration = setting(
+        Duration(INFINITY),
+        "How long a QoS 2 message waits for its PUBREL. After that its packet identifier is free again, and whoever repeats the "
+        "message then has published it twice. EMQX: 300 s. Unlimited by default: a client that comes back after a week still has "
+        "its message delivered once.",
+        ge=1000,
+    )
     max_subscriptions: Count = setting(
         Count(INFINITY),
         "Subscriptions of one session; further ones get 0x97.",

@@ -50,8 +50,8 @@ class Connection:
     __slots__ = (
         "ack_ids", "ack_kind", "aliases", "answered", "assigned", "attached", "batch", "client", "congested", "conn", "deferred",
         "ephemeral", "expiry_s", "gone", "heard_ms", "held", "keep_alive_ms", "listener", "memory", "out", "owner", "packet_max", "paused",
-        "phase", "present", "qos1_unanswered", "qos2_in", "receive_max", "release", "request", "sent", "session", "session_id", "shard",
-        "socket", "subs", "subscribing", "touched", "unsubscribing", "version", "zone",
+        "phase", "present", "qos1_unanswered", "qos2_in", "qos2_since", "receive_max", "release", "request", "sent", "session",
+        "session_id", "shard", "socket", "subs", "subscribing", "touched", "unsubscribing", "version", "zone",
     )  # fmt: skip
 
     def __init__(self, socket: int, listener: str = "") -> None:
@@ -97,6 +97,8 @@ class Connection:
         self.deferred: deque[tuple[int, bytes]] = deque()
         """Answers that need no shard but must not overtake earlier ones: (when so many are answered, bytes)."""
         self.qos2_in: dict[int, int] = {}
+        self.qos2_since: dict[int, int] = {}
+        """When each was taken, the oldest first; only with an await_rel_timeout."""
         self.aliases: dict[int, bytes] = {}
 
         # Outbound.

@@ -19,6 +19,7 @@ to gets 0x90; a 3.1.1 client is acknowledged and nothing is done, as its specifi
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 
 from gateway.closing import Closing
 from gateway.connecting import is_reserved
@@ -97,7 +98,10 @@ class Inbound:
         taken: list[int] = []
         at_once: list[int] = []
         answered_later = 0
+        state = self._state
         qos2_in = connection.qos2_in
+        if state.options.await_rel_ms:
+            self._await_no_more(connection)
         for index, way in enumerate(ways):
             packet_id = run.packet_ids[index]
             if is_reserved(run.topics[index]):
@@ -112,13 +116,15 @@ class Inbound:
                 connection.qos1_unanswered += 1
             elif packet_id in qos2_in and not connection.durable:
                 # Known by its id, never by the DUP flag [MQTT-4.3.3-10]; before the first answer one PUBREC will serve both.
-                self._state.counters.publishes_repeated += 1
+                state.counters.publishes_repeated += 1
                 if qos2_in[packet_id] == AWAITING_PUBREL:
                     answer = acks(connection.version, AckKind.PUBREC, [packet_id])
                     self._answer_in_turn(connection, connection.sent + answered_later, answer)
                 continue
             else:
                 qos2_in[packet_id] = AWAITING_ANSWER
+                if state.options.await_rel_ms:
+                    connection.qos2_since.setdefault(packet_id, state.now_ms)
             taken.append(index)
             answered_later += 1
         if at_once:
@@ -238,7 +244,7 @@ class Inbound:
             else:
                 kind = AckKind.PUBREC
                 if code == REFUSED_QUOTA:
-                    connection.qos2_in.pop(packet_id, None)
+                    _forget(connection, packet_id)
                 elif packet_id in connection.qos2_in:
                     connection.qos2_in[packet_id] = AWAITING_PUBREL
             if reason is ReasonCode.SUCCESS and kind is joined_kind:
@@ -282,9 +288,21 @@ class Inbound:
         if connection.durable:
             self._state.outbox.release(connection, packet_ids)
             return
+        if self._state.options.await_rel_ms:
+            self._await_no_more(connection)
         # The ids are known here only, and PUBREC has gone out for those that may be released.
         found = bytes([connection.qos2_in.get(packet_id) == AWAITING_PUBREL for packet_id in packet_ids])
         self._complete(connection, packet_ids, found)
+
+    def _await_no_more(self, connection: Connection) -> None:
+        """What has waited for its PUBREL too long is not awaited any more.  Of a durable session the home does the same."""
+        since_ms = self._state.now_ms - self._state.options.await_rel_ms
+        late = list(takewhile(lambda packet_id: connection.qos2_since[packet_id] <= since_ms, connection.qos2_since))
+        for packet_id in late:
+            if connection.qos2_in[packet_id] == AWAITING_PUBREL:
+                _forget(connection, packet_id)
+                if not connection.durable:
+                    self._state.counters.publishes_await_rel_timed_out += 1
 
     def released(self, connection: Connection, entry: Release, reply: Released) -> None:
         if reply.stale:
@@ -295,7 +313,7 @@ class Inbound:
     def _complete(self, connection: Connection, packet_ids: list[int], found: bytes) -> None:
         for packet_id, known in zip(packet_ids, found, strict=True):
             if known:
-                connection.qos2_in.pop(packet_id, None)
+                _forget(connection, packet_id)
         if connection.version != MQTT_5 or all(found):
             self._state.outbox.write(connection, acks(connection.version, AckKind.PUBCOMP, packet_ids))
             return
@@ -317,6 +335,12 @@ def _marked(run: PublishRun, persistence: Persistence) -> PublishRun:
     excludes = persistence.excludes
     flags = [flag | NOT_STORED if excludes(flag >> 1 & 3, topic) else flag for flag, topic in zip(run.flags, run.topics, strict=True)]
     return PublishRun(flags, run.packet_ids, run.topics, run.bodies)
+
+
+def _forget(connection: Connection, packet_id: int) -> None:
+    """A QoS 2 message of the client is not under way any more."""
+    connection.qos2_in.pop(packet_id, None)
+    connection.qos2_since.pop(packet_id, None)
 
 
 def _columns(run: PublishRun, wanted: list[int]) -> tuple[list[int], list[int], list[bytes], list[bytes]]:

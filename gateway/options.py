@@ -36,6 +36,8 @@ class Options:
     """QoS 1 and 2 messages of one publisher that are not answered yet."""
     awaiting_rel_max: int = 65_535
     """QoS 2 messages of one publisher that wait for its PUBREL; one more closes the connection with 0x93."""
+    await_rel_ms: int = 0
+    """After this one does not wait any more, and its id is free; 0: never."""
     retain: bool = True
     """Whether messages with RETAIN are taken."""
     store_qos0: bool = False
@@ -80,6 +82,8 @@ class Counters:
     publishes_refused_quota: int = 0
     publishes_refused_topic: int = 0
     publishes_repeated: int = 0
+    publishes_await_rel_timed_out: int = 0
+    """Of sessions that end with their connection; for the others the home shard counts."""
     publishes_not_stored: int = 0
     """Answered by their shard, but no durable subscription wanted them."""
     live_delivered: int = 0

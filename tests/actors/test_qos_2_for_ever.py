@@ -181,6 +181,24 @@ async def test_the_ids_of_a_session_end_with_it(broker: OneLoop, version: Versio
 
 
 @VERSIONS
+async def test_where_a_timeout_is_configured_an_id_is_free_after_it(tmp_path: Path, version: Version) -> None:
+    """mqtt.await_rel_timeout: the repeat of a message that waited longer is a new message, over a reconnect too."""
+    async with OneLoop(tmp_path, sets=("mqtt.await_rel_timeout=1h", "durable_storage.messages.generation_length=1h")) as broker:
+        durable = await Hand.connect(broker.port, "durable", 5, expiry_s=0xFFFFFFFE)
+        await durable.subscribe("t", 2)
+        hand = await Hand.connect(broker.port, "p", version)
+        await repeated(hand, "t", "twice", 7, dup=False)
+        await repeated(hand, "t", "twice", 7, dup=True)
+        hand.drop()
+        await broker.pass_time(7_200_000)
+        hand = await Hand.connect(broker.port, "p", version)
+        await repeated(hand, "t", "twice", 7, dup=True)
+        await released(hand, 7)
+        assert [message.payload for message in await durable.messages(2)] == ["twice", "twice"]
+        await durable.alive()
+
+
+@VERSIONS
 async def test_many_ids_wait_at_once_and_each_is_released_alone(broker: OneLoop, version: Version) -> None:
     """In any order, over a reconnect; those that were released are new, the others are not."""
     listening = await Listening.to(broker, "t")

@@ -88,6 +88,31 @@ def test_qos_2_of_an_ephemeral_session(version: int) -> None:
     assert client.send(AckRun(AckKind.PUBREL, [9])) == [Write(client.socket, encode(version, unknown))]
 
 
+def test_a_pubrel_is_not_awaited_longer_than_configured() -> None:
+    """Then the id of an ephemeral session is free, its message new, and it counts no more against the bound."""
+    shell = Shell(Options(await_rel_ms=10_000, awaiting_rel_max=2))
+    client = shell.online("p", 4)
+    shell.homes.durable_filters.append(b"#")
+    client.send(message(b"a", b"1", 2, 9))
+    shell.answer()
+    shell.pass_time(9_000)
+    client.send(message(b"a", b"2", 2, 10))
+    shell.answer()
+    client.send(message(b"a", b"1", 2, 9, dup=True))
+    assert len(shell.homes.stored) == 2
+    shell.pass_time(1_000)
+    client.send(message(b"a", b"1", 2, 9, dup=True), message(b"a", b"2", 2, 10, dup=True))
+    shell.answer()
+    assert len(shell.homes.stored) == 3 and shell.core.counters.publishes_await_rel_timed_out == 1
+    shell.pass_time(9_500)
+    client.take()
+    client.send(AckRun(AckKind.PUBREL, [10, 9]), message(b"a", b"3", 2, 11), message(b"a", b"4", 2, 12))
+    shell.answer()
+    answers = [(run.kind, packet_id) for run in client.take() if isinstance(run, AckRun) for packet_id in run.packet_ids]
+    assert sorted(answers) == [(AckKind.PUBREC, 11), (AckKind.PUBREC, 12), (AckKind.PUBCOMP, 9), (AckKind.PUBCOMP, 10)]
+    assert shell.core.counters.publishes_await_rel_timed_out == 2
+
+
 def test_qos_2_of_a_durable_session_is_known_by_its_home() -> None:
     """A repeat goes to the home, which answers "repeated": PUBREC again and nothing is handed on; PUBREL waits for the home."""
     shell = Shell()
