@@ -224,7 +224,7 @@ class DupFlagDecides(Planted):
             def judged(draft: Any, entry: Any) -> Any:
                 state = publishing._homes.live.get(entry.client)
                 if state is not None and entry.keep_ids:
-                    incoming = publishing._homes.incoming(draft, entry.client, state)
+                    incoming = publishing.incoming._ids(draft, entry.client, state)
                     for flags, packet_id in zip(entry.flags, entry.packet_ids, strict=True):
                         if flags & 4 and not flags & 8:
                             incoming.pop(packet_id, None)
