@@ -31,7 +31,6 @@ from sessions.memory.table import MemoryTable
 from sessions.state import State
 from shards.ids import EXPIRY_NEVER
 
-
 _STALE_MAX = 64
 
 
