@@ -50,6 +50,23 @@ def test_a_session_ends_at_its_time_and_not_a_millisecond_before(expiry_s: int, 
     assert h.core.counters["sessions_expired"] == 1
 
 
+@pytest.mark.parametrize("step_ms", [-86_400_000, 86_400_000])
+def test_no_step_of_the_wall_clock_moves_an_end(step_ms: int) -> None:
+    """It steps a day after the disconnect and back again, many times; the end comes when the time has passed."""
+    h = linked()
+    connected = connect(h, b"c", expiry_s=10)
+    h.ask(G, Disconnect(b"c", connected.conn, NORMAL, None))
+    for second in range(1, 11):
+        assert "s" in rows(h.engine)
+        h.now_ms += 1_000 - (second == 1)
+        wall_ms = h.now_ms + 10 * 86_400_000 + step_ms * (second % 2)
+        h._carry_out(h.core.handle(TickEnded(h.now_ms * 1000, h.now_ms, wall_ms)))
+        h.commit()
+    assert "s" in rows(h.engine)
+    h.tick(1)
+    assert "s" not in rows(h.engine)
+
+
 def test_a_connect_one_millisecond_before_the_end_resumes() -> None:
     """And the session does not end at the old time after that."""
     h = linked()
