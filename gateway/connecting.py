@@ -66,16 +66,17 @@ class Connecting:
         self._take_limits(connection, packet)
         connection.phase = Phase.AT_HOME
         state.wheel.after(state.options.home_wait_ms, (Deadline.CONNACK, connection))
-        memory = self._wants_memory(connection, packet)
+        connection.zone = zone_of(state.options.zones, connection.listener, packet.username, connection.client)
+        memory = self._wants_memory(connection)
         entry = ConnectEntry(connection.client, packet.clean_start, connection.expiry_s, packet.version, _will(packet), memory)
         state.outbox.entry(connection.shard, connection, entry)
 
-    def _wants_memory(self, connection: Connection, packet: Connect) -> bool:
+    def _wants_memory(self, connection: Connection) -> bool:
         """Whether a session that this CONNECT makes is to live in memory instead of the store.  One that is there stays what it
         is; which it is, its home says."""
-        options = self._state.options
-        connection.zone = zone = zone_of(options.zones, connection.listener, packet.username, connection.client)
-        return connection.expiry_s > 0 and not (options.durable if zone.enable is None else zone.enable)
+        enable = connection.zone.enable
+        durable = self._state.options.durable if enable is None else enable
+        return connection.expiry_s > 0 and not durable
 
     def _check(self, packet: Connect) -> ReasonCode | None:
         if packet.properties.authentication_method is not None:

@@ -198,5 +198,4 @@ class SessionCore:
         self._state.check()
         self._attaching.check()
         self._memory.check()
-        for feed in self._reading.feeds:
-            feed.check()
+        self._reading.check()

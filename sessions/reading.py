@@ -184,6 +184,11 @@ class Reading:
         due = [at for at in (self._retry.next_ms, self._idle.next_ms) if at is not None]
         return min(due) if due else None
 
+    def check(self) -> None:
+        self._idle.check()
+        for feed in self.feeds:
+            feed.check()
+
     # ---------------------------------------------------------------- FeedReader
     def take(self, cursor: Cursor, bodies: Bodies, indexes: list[int], streams: list[tuple[int, bytes]], after: int, upto: int) -> bool:
         session, options = cursor.sub.session, self._state.options

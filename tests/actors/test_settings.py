@@ -6,6 +6,7 @@ import pytest
 
 from actors.settings import gateway_options, persistence, session_options, shard_options
 from config.load import load
+from config.settings import zone_settings
 from sessions.options import ReadOverrides, Reads
 from shards.persistence import Persistence
 
@@ -69,6 +70,27 @@ def test_zones_of_topics_go_to_session_actors_and_those_of_connections_to_gatewa
     assert options.reads == Reads(100, 10_000, 2_000)
     assert options.reads_of(options.reads.changed_by(a.reads), b"t/1") == Reads(5, 3_000, 2_000)
     assert options.reads_of(options.reads, b"other") == options.reads
+
+
+SAMPLES = {
+    "listeners": '["tcp"]',
+    "users": '["ann"]',
+    "client_id_prefixes": '["meter-"]',
+    "topic_prefixes": '["t/"]',
+    "durable_sessions.enable": "false",
+    "durable_sessions.batch_size": "5",
+    "durable_sessions.idle_poll_interval": "3s",
+    "durable_sessions.renew_streams_interval": "3s",
+}
+
+
+@pytest.mark.parametrize("key", [key.removeprefix("zones.NAME.") for key in zone_settings()])
+def test_every_setting_of_a_zone_reaches_a_core(key: str) -> None:
+    """A setting that changes nothing would be a promise that nobody keeps."""
+    base = ['zones.z.users=["x"]', 'zones.z.topic_prefixes=["x/"]']
+    plain, changed = (load(sets=[*base, *more], environ={}) for more in ([], [f"zones.z.{key}={SAMPLES[key]}"]))
+    cores = (gateway_options, session_options, shard_options)
+    assert [options(plain) for options in cores] != [options(changed) for options in cores]
 
 
 def test_store_qos0_reaches_all_three() -> None:
