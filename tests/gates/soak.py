@@ -52,6 +52,8 @@ RAY_PART = 0.03
 SPARED_PART = 0.85
 WHILE_DOWN_PART = 0.25
 SETTLE_S = 60.0
+UNDER_WAY = frozenset("riw")
+"""Kinds of home rows: ranges, incoming ids, routes that are to be removed."""
 BACK_S = 40.0
 LOOK_S = 5.0
 FORGET_AFTER_S = 60.0
@@ -226,11 +228,24 @@ class Soak:
             await asyncio.sleep(0.2)
         self._require_right()
         await self._roles_back(await self._watched.status())
+        await self._nothing_under_way()
         if bad := bad_events(self._watched.broker.data_dir / "logs"):
             raise GateFailed(f"in the logs: {', '.join(f'{event} {count} times' for event, count in sorted(bad.items()))}")
         _, grown = judge(self._watch, self._seconds)
         if grown:
             raise GateFailed(f"not flat: {'; '.join(grown)}")
+
+    async def _nothing_under_way(self) -> None:
+        """Everything is acknowledged: no row of a home says any more that something is on its way."""
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            await self._count_rows()
+            left = {kind: count for kind, count in self._watch.rows[-1].counts.items() if kind in UNDER_WAY}
+            if not left:
+                return
+            if time.monotonic() > deadline:
+                raise GateFailed(f"{SETTLE_S:.0f} s after the last acknowledgement there are home rows of what is under way: {left}")
+            await asyncio.sleep(2.0)
 
     async def _roles_back(self, status: Status) -> None:
         found = Counter(each.role for each in status.processes if each.role in ROLES and alive(each.pid))
