@@ -267,7 +267,8 @@ class Memory:
         self._attaching.turn()
         for link, frame in self._links.tell():
             self._state.to_gateway(link, frame)
-        if self._fresh or self._unconfirmed:
+        if self._fresh or self._late.next_ms is not None:
+            # Also for those that were confirmed long ago: as long as they are kept they ask to be woken for.
             self._subacks()
         if self._arrived:
             self._hand_out()

@@ -38,6 +38,8 @@ def test_a_suback_waits_until_every_gateway_has_confirmed_the_filter() -> None:
     assert told == Interest(2, False, [b"t"], [], [], [], [])
     s.unlink(OTHER_LINK)
     assert s.take() == [(LINK, Subacked(conn, 1, [1]))]
+    s.tick(1000)
+    assert s.core._memory.next_ms is None  # Nobody waits any more, so nobody is to be woken every millisecond.
 
 
 def test_a_suback_goes_out_after_a_second_all_the_same() -> None:
