@@ -68,7 +68,7 @@ class Housekeeping:
         self._age_ms = 0
         self._elapsed_us = 0
         self._housekept_us = -_EVERY_US
-        self._works = True
+        self._room = True
         self.timers_fired = 0
         self.timers_late_ms_max = 0
 
@@ -81,13 +81,13 @@ class Housekeeping:
 
     def presses(self, in_flight: int) -> bool:
         """There is more to do than one turn took: take the next one soon."""
-        backlog = self._timers.next_due_ms <= self._age_ms or self._homes.ending.clients or self._homes.lost
-        return self._works and in_flight < IN_FLIGHT_MAX and bool(backlog)
+        due = self._timers.next_due_ms <= self._age_ms and not self._homes.suspended
+        return self._room and in_flight < IN_FLIGHT_MAX and bool(due or self._homes.ending.clients or self._homes.lost)
 
     @property
     def wait_ms(self) -> int:
         """When nothing happens, the next turn is wanted after this."""
-        if not self._works:
+        if not self._room or self._homes.suspended:
             return TURN_MS
         wait = min(TURN_MS, self._timers.next_due_ms - self._age_ms)
         if self._sweep.running:
@@ -101,8 +101,8 @@ class Housekeeping:
         homes = self._homes
         self._age_ms, self._elapsed_us = now.age_ms, now.elapsed_us
         homes.suspended = now.age_suspended
-        self._works = room and not now.age_suspended
-        if self._works and in_flight < IN_FLIGHT_MAX:
+        self._room = room
+        if room and in_flight < IN_FLIGHT_MAX:
             self._expire(draft, out)
         self._note_lost()
         if homes.lost and room:
@@ -115,7 +115,7 @@ class Housekeeping:
 
     def _expire(self, draft: Draft, out: Outcome) -> None:
         homes, age_ms = self._homes, self._age_ms
-        due = self._timers.take_due(draft, age_ms, TIMERS_PER_RECORD)
+        due = [] if homes.suspended else self._timers.take_due(draft, age_ms, TIMERS_PER_RECORD)
         if self._started_age_ms is None:
             self._started_age_ms = age_ms
         if due:
@@ -129,7 +129,7 @@ class Housekeeping:
             homes.fire(draft, timer, age_ms, max(0, upto - homes.ending.rows_erased), out)
         if homes.ending.clients:
             homes.ending.turn(draft, max(0, upto - homes.ending.rows_erased), out.work)
-        elif not due:
+        elif not due and not homes.suspended:
             sweeps = self._sweep.sweeps
             self._sweep.turn(draft, age_ms, self._elapsed_us)
             if self._sweep.sweeps != sweeps:

@@ -338,6 +338,18 @@ def test_while_the_clock_is_not_accepted_nothing_expires() -> None:
     assert rows(h.engine)["s"] == 1 and h.core.counters["sessions_expired"] == 1
 
 
+def test_what_has_ended_is_erased_while_the_clock_is_not_accepted() -> None:
+    """Ending is a matter of time, erasing is not."""
+    h = linked()
+    connected = connect(h, b"c", expiry_s=60)
+    fill(h, b"c", connected, owner(h), LARGE)
+    h.ask(G, Disconnect(b"c", connected.conn, NORMAL, 0))
+    assert rows(h.engine)["e"] == 1
+    for _ in range(20):
+        suspended_tick(h, 1)
+    assert not any(kind in rows(h.engine) for kind in "seupqri")
+
+
 def test_a_disk_that_takes_nothing_gets_no_work_from_timers() -> None:
     """What they do would only be held in memory; it is done when there is room."""
     h = linked()
