@@ -8,6 +8,7 @@ from sessions.frames import ROUTED, Attach, Attached, Hold, Subacked, Subscribe
 from sessions.idle import NEVER_MS
 from sessions.options import ReadOverrides, SessionOptions
 from shards.frames import Route
+from shards.rows import PROGRESS, SUBSCRIPTION
 from tests.sessions.scripted import CLIENT, Script
 
 STORED = SessionOptions(lazy_commit_ms=0, idle_poll_ms=NEVER_MS, store_qos0=True, batch_size=4)
@@ -163,6 +164,21 @@ def test_a_subscription_from_before_the_option_stays_live_until_it_is_made_again
     s.rest()
     assert Subacked(conn, 6, [0]) in s.sent
     assert set(s.home.routes.values()) == {b"old", b"new"}
+
+
+def test_a_subscription_made_under_the_option_is_live_only_at_the_first_connection_without_it() -> None:
+    """Its route and its places go in the commit that says so; Attached does not call it routed."""
+    s, _ = online()
+    assert s.home.routes
+    s.options = SessionOptions(lazy_commit_ms=0, idle_poll_ms=NEVER_MS)
+    s.start()
+    s.owned()
+    s.sent.clear()
+    conn = s.attach()
+    s.rest()
+    assert Attached(conn, 0, [(b"#", 0, 0, 0)]) in s.sent
+    assert s.home.routes == {}
+    assert sorted(family for family, _ in s.home.rows[CLIENT]) == [PROGRESS, SUBSCRIPTION]
 
 
 @pytest.mark.parametrize("of_connection", [None, 3])
