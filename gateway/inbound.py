@@ -91,6 +91,10 @@ class Inbound:
             if ways.count(_AT_ONCE) == count:
                 self._fanout.hand_over(connection.client, connection.conn, flags, topics, run.bodies)
                 return
+            if ways.count(_KEPT) == count:
+                self._fanout.hand_over(connection.client, connection.conn, flags, topics, run.bodies)
+                self._to_shard(connection, 0, flags, run.packet_ids, topics, run.bodies)
+                return
         self._mixed(connection, run, ways)
 
     def _mixed(self, connection: Connection, run: PublishRun, ways: bytes) -> None:
