@@ -41,6 +41,8 @@ from tests.sim.world import MS, SECOND, World
 
 CONNACK_WITHIN_US = 12 * SECOND
 PINGRESP_WITHIN_US = 6 * SECOND
+GATEWAY_LOST_US = 60 * SECOND
+"""Long after this a gateway that stood still is as good as any other."""
 AGAIN_US = (30 * MS, 1500 * MS)
 PACKET_BYTES_MAX = 1 << 20
 
@@ -49,13 +51,14 @@ PACKET_BYTES_MAX = 1 << 20
 class Temper:
     """How a client is.  expiry_s 0: an ephemeral session.  will_qos -1: no will.  cut: how often a write arrives in pieces.
 
-    memory: its session is not durable, and is gone with its session actor."""
+    will_delay_s: of MQTT 5.  memory: its session is not durable, and is gone with its session actor."""
 
     version: int
     expiry_s: int
     keep_alive_s: int
     receive_max: int
     will_qos: int = -1
+    will_delay_s: int = 0
     cut: float = 0.1
     slow_to_hear_us: int = 100 * MS
     memory: bool = False
@@ -73,6 +76,10 @@ class Attempt:
         self.over = False
         self.polite = False
         """DISCONNECT was sent."""
+        self.said_expiry = False
+        """With another expiry."""
+        self.present_us = -1
+        """When it heard that its session is present."""
         self.wire: Wire | None = None
         self.heard_us = 0
         self.pinged_us = -1
@@ -129,6 +136,9 @@ class Client:
         """The owner token under which a session in memory was made, and the newest one that its home has given."""
         self._session_id = 0
         self._token = 0
+        self._expiry_s = temper.expiry_s
+        """Of the session, as the broker was told last."""
+        self._end_known_us = -1
         self._loose = 0
         """Attempts with clean start that were given up unanswered: each may yet come late, and end the session that is there."""
         self.publishing = Publishing(self)
@@ -203,7 +213,10 @@ class Client:
         properties = Properties()
         if temper.version == MQTT_5:
             properties = Properties(session_expiry_interval=temper.expiry_s or None, receive_maximum=temper.receive_max)
-        sent = Will(will.topic, will.payload, will.qos, will.retain) if will is not None else None
+        sent = None
+        if will is not None:
+            delay = Properties(will_delay_interval=temper.will_delay_s or None) if temper.version == MQTT_5 else Properties()
+            sent = Will(will.topic, will.payload, will.qos, will.retain, delay)
         return Connect(temper.version, self.id, attempt.clean, temper.keep_alive_s, will=sent, properties=properties)
 
     def _will(self, serial: int) -> Message | None:
@@ -226,6 +239,11 @@ class Client:
 
     def _give_up(self, attempt: Attempt) -> None:
         self._loose += attempt.clean and not attempt.online
+        if attempt.online:
+            assert attempt.wire is not None
+            gateway = attempt.wire.accepted.process
+            steady = gateway.alive and not gateway.stopped and self.world.now_us - gateway.still_us > GATEWAY_LOST_US
+            self._end_known_us = self.world.now_us if steady or self._expiry_s > GATEWAY_LOST_US // SECOND else -1
 
     def _offline(self) -> None:
         self._out.clear()
@@ -251,13 +269,19 @@ class Client:
             self.attempt.wire.dialler.close("client drops")
             self.lost("dropped", again)
 
-    def disconnect(self, with_will: bool = False) -> None:
-        """DISCONNECT, and close."""
+    def disconnect(self, with_will: bool = False, expiry_s: int | None = None) -> None:
+        """DISCONNECT, and close.  expiry_s: another one for the session from now on, if it has one and the version can say so."""
         attempt = self.attempt
         if attempt is None or not attempt.online:
             return
         attempt.polite = not (with_will and self.temper.version == MQTT_5)
-        self.send(Disconnect(ReasonCode.NORMAL_DISCONNECTION if attempt.polite else ReasonCode.DISCONNECT_WITH_WILL_MESSAGE))
+        properties = Properties()
+        if expiry_s is not None and self.temper.version == MQTT_5 and self.temper.expiry_s:
+            properties = Properties(session_expiry_interval=expiry_s)
+            # It may not arrive.
+            self._expiry_s = min(self._expiry_s, expiry_s)
+            attempt.said_expiry = True
+        self.send(Disconnect(ReasonCode.NORMAL_DISCONNECTION if attempt.polite else ReasonCode.DISCONNECT_WITH_WILL_MESSAGE, properties))
         self._flush()
         assert attempt.wire is not None
         attempt.wire.dialler.close("client disconnects")
@@ -335,24 +359,30 @@ class Client:
         token, newest_token = self.memory_on_disk(self.key)
         memory_gone = self.temper.memory and newest_token > self._token
         self._token = token
-        if self.session and not attempt.clean and not self._may_have_expired() and (not present or session_id != before):
-            if not self._loose and not memory_gone:
+        if self.session and not attempt.clean and (not present or session_id != before):
+            expired = self._may_have_expired()
+            if not self._loose and not memory_gone and not expired:
                 raise Violation(f"{self.id}: the session is gone on attempt {attempt.serial}, {session_id} is there and was {before}")
-            # A CONNECT of a connection that we had left long ago, with clean start, was the last to arrive.
-            self._loose -= not memory_gone
+            # If it has not expired, a CONNECT of a connection that we had left long ago, with clean start, was the last to arrive.
+            self._loose -= not memory_gone and not expired
             self._session_over()
         if not present:
             self._session_over()
         self.must_be_clean = self.temper.expiry_s == 0 and self.temper.version != MQTT_5
+        self._expiry_s = self.temper.expiry_s
         self.session = self.durable
         attempt.online = True
+        if present:
+            attempt.present_us = self.world.now_us
         self.server_receive_max = packet.properties.receive_maximum or 65_535
         self._keep_alive(attempt)
         self.publishing.online(present)
         self.subscribing.online(present)
 
     def _may_have_expired(self) -> bool:
-        return self.world.now_us - self.away_since_us > (self.temper.expiry_s - 1) * SECOND
+        """Exact to a second from the end of the last connection that the client knows of; when its gateway stood still, the
+        home may have counted from before."""
+        return self._end_known_us < 0 or self.world.now_us - self._end_known_us > (self._expiry_s - 1) * SECOND
 
     def _session_over(self) -> None:
         """No session, or another one, from now on."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tests.sim.client import Attempt, Client
-from tests.sim.ledger import Ledger, Message
+from tests.sim.ledger import SHARE, Ledger, Message
 from tests.sim.network import Network
 from tests.sim.rules import Rules
 from tests.sim.shape import TOPICS, ClientShape, Shape
@@ -31,7 +31,7 @@ class Crowd:
             client.subscribing.ack_late = wanted.ack_late
             client.subscribing.ack_within_us = wanted.ack_within_us
             for name in wanted.filters:
-                client.subscribing.wanted[name] = self._terms(wanted)
+                client.subscribing.wanted[name] = self._terms(wanted, name)
             client.heard_message = partial(self._heard, wanted)
             self.members.append((wanted, client))
 
@@ -89,8 +89,9 @@ class Crowd:
 
     # ------------------------------------------------------------------ subscribing
 
-    def _terms(self, wanted: ClientShape) -> tuple[int, int]:
-        options = self.world.rng.choice((0, 0, 0, 1)) if wanted.temper.version == 5 else 0
+    def _terms(self, wanted: ClientShape, name: bytes) -> tuple[int, int]:
+        """QoS and options; a shared subscription cannot have no-local [MQTT-3.8.3-4]."""
+        options = self.world.rng.choice((0, 0, 0, 1, 2)) if wanted.temper.version == 5 and not name.startswith(SHARE) else 0
         return self.world.rng.choice((1, 2, 2, 0) if len(wanted.qos) > 1 else (wanted.qos[0],)), options
 
     def _change(self, wanted: ClientShape, client: Client) -> None:
@@ -105,12 +106,12 @@ class Crowd:
         elif choice < 0.7 and missing:
             taken = rng.sample(missing, rng.randint(1, len(missing)))
             for name in taken:
-                having[name] = self._terms(wanted)
+                having[name] = self._terms(wanted, name)
             client.subscribing.subscribe(taken, rng.choice((0, 0, 1, 2)))
         elif having:
             name = rng.choice(sorted(having))
-            having[name] = (self._terms(wanted)[0], having[name][1])
-            client.subscribing.subscribe([name])
+            having[name] = self._terms(wanted, name)
+            client.subscribing.subscribe([name], rng.choice((0, 1, 2)))
 
     # ------------------------------------------------------------------ going away
 
@@ -129,10 +130,12 @@ class Crowd:
         else:
             client.wanted = False
             if choice < 0.8 and client.online:
-                client.disconnect(with_will=choice < 0.7)
+                client.disconnect(with_will=choice < 0.7, expiry_s=self.world.rng.choice((None, None, 0, 3, 1000)))
             else:
                 client.drop()
-            self.world.later(self.world.between(0, 6 * SECOND), self._back, client)
+            # Not longer than its session lasts, and now and then about as long, or three generations of the store.
+            longest = self.world.rng.choice((6, 6, 6, min(20, client.temper.expiry_s + 2)))
+            self.world.later(self.world.between(0, longest * SECOND), self._back, client)
 
     def _tear(self, wanted: ClientShape, client: Client) -> None:
         """In the middle of things to another connection, and what the old gateway had still to say arrives late."""

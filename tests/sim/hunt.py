@@ -60,6 +60,13 @@ def hunt(fault: type[Planted], seeds: Iterable[int] = range(SEEDS_MAX)) -> Catch
     return Catch(fault.name, -1, "not caught", time.process_time() - began)
 
 
+def _hunted(fault: type[Planted]) -> Catch:
+    try:
+        return hunt(fault)
+    except Misfit as misfit:
+        return Catch(fault.name, -1, f": MISFIT {misfit}", 0.0)
+
+
 def _holds(seed: int) -> bool:
     """Without any fault; a seed that fails by itself catches nothing."""
     try:
@@ -79,7 +86,7 @@ def hunt_all(faults: list[type[Planted]], processes: int) -> list[Catch]:
     """In the order of the list, each printed as soon as it and all before it are done."""
     catches: list[Catch] = []
     with ProcessPoolExecutor(processes) as pool:
-        for catch in pool.map(hunt, faults):
+        for catch in pool.map(_hunted, faults):
             catches.append(catch)
             print(f"{catch.seed:>5}  {catch.cpu_s:6.1f} s  {catch.name:<66} {catch.why.partition(': ')[2][:150]}", flush=True)
     return catches

@@ -17,6 +17,7 @@ from tests.sim.world import World
 
 StreamKey = tuple[bytes, bytes, int]
 """Publisher, topic, QoS: messages of one of these are in order."""
+SHARE = b"$share/"
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +69,20 @@ class Subscription:
     """How often each message was delivered at its own QoS, retained copies not counted."""
     last: dict[tuple[StreamKey, int], int] = field(default_factory=dict)
     """The number of the newest first delivery per stream and delivered QoS."""
+    local: bool = False
+    no_local_once: bool = False
+    """Whether it was asked for without, or with, the option no-local at any time; who asks for both may get either."""
+    as_published_once: bool = False
+    """The same of retain-as-published: then a retained message and a live one cannot be told apart."""
+
+    @property
+    def shared(self) -> bool:
+        return self.filter.startswith(SHARE)
+
+    @property
+    def topics(self) -> bytes:
+        """The filter that topics have to match: of a shared subscription, what is behind the share name."""
+        return self.filter.split(b"/", 2)[2] if self.shared else self.filter
 
     @property
     def open(self) -> bool:
@@ -85,6 +100,8 @@ class Ledger:
         self.subscriptions: dict[bytes, list[Subscription]] = {}
         self.by_identifier: dict[tuple[bytes, int], list[Subscription]] = {}
         self.will_written: Callable[[Message], None] = _nothing
+        self.grouped: dict[tuple[bytes, bytes], bytes] = {}
+        """Shared filter, payload -> the member that got it at QoS 2."""
         self.unsynced: dict[bytes, int] = {}
         """Payloads of which a copy is written and none is synced."""
 
@@ -135,7 +152,7 @@ class Ledger:
 
     def matching(self, client: bytes, message: Message) -> list[Subscription]:
         """Every life of a filter that may have brought this message."""
-        return [sub for sub in self.of(client) if matches(sub.filter, message.topic)]
+        return [sub for sub in self.of(client) if matches(sub.topics, message.topic)]
 
 
 def _nothing(message: Message) -> None:

@@ -91,20 +91,25 @@ class LateDisconnect(Planted):
 class RouteCounted(Planted):
     name = "route counted instead of named"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._gone: dict[tuple[int, int], bytes] = {}
+        """Filters of removed routes, as a count on the disk would outlive its process."""
+
     def shard(self, core: ShardCore) -> None:
         routes: Any = core._routes
-        gone: dict[int, bytes] = {}
+        gone, shard = self._gone, core.shard
 
         def make(remove: Any) -> Any:
             def counted(draft: Any, sub_id: int) -> None:
                 row = draft.get(ROUTE + u64(sub_id))
                 if row is not None:
-                    gone[sub_id] = unpack_row(row)[0]
+                    gone[shard, sub_id] = unpack_row(row)[0]
                     remove(draft, sub_id)
                     return
                 # A removal that is repeated takes the count of its filter down once more, whoever is left behind it.
                 for key, value in draft.scan_range(ROUTE, successor(ROUTE), 10_000):
-                    if unpack_row(value)[0] == gone.get(sub_id):
+                    if unpack_row(value)[0] == gone.get((shard, sub_id)):
                         remove(draft, int.from_bytes(key[1:], "big"))
                         return
 
@@ -120,8 +125,8 @@ class FoldLosesOne(Planted):
         tail: Any = core._tail
 
         def make(poll: Any) -> Any:
-            def fold(ask: Any, watermark: int) -> Polled:
-                polled: Polled = poll(ask, watermark)
+            def fold(ask: Any, watermark: int, *rest: Any) -> Polled:
+                polled: Polled = poll(ask, watermark, *rest)
                 if not ask.place.horizon or polled.place.horizon:
                     return polled
                 at = tail.index_after(polled.place.cut)
@@ -174,7 +179,7 @@ class ReadPastWatermark(Planted):
         shard: Any = core
 
         def make(poll: Any) -> Any:
-            return lambda ask, watermark: poll(ask, max(watermark, shard._submitted_upto))
+            return lambda ask, watermark, *rest: poll(ask, max(watermark, shard._submitted_upto), *rest)
 
         self.replace(core._reader, "poll", make)
 

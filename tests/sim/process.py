@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.sim.world import MS, World
+from tests.sim.world import MS, SECOND, World
 
 TURN_US = (5, 120)
+WAKES_PER_SECOND_MAX = 600
+"""A timer that is never served costs a core in life, and nobody sees it."""
 
 
 class Process:
@@ -92,6 +94,7 @@ class Turns:
         self._scheduled = False
         self._due_us = -1
         self._timer = 0
+        self._second = self._woken = 0
 
     def soon(self) -> None:
         """A tick at the end of this turn of the loop."""
@@ -110,6 +113,11 @@ class Turns:
 
     def _wake(self, timer: int) -> None:
         if timer == self._timer:
+            second, self._woken = self._world.now_us // SECOND, self._woken + 1
+            if second != self._second:
+                self._second, self._woken = second, 0
+            elif self._woken > WAKES_PER_SECOND_MAX:
+                raise AssertionError(f"{self._process.name} has itself woken {self._woken} times in second {second}: it spins")
             self._due_us = -1
             self.soon()
 

@@ -4,7 +4,8 @@
     nothing from nowhere  what is delivered was published, to a topic that the session has subscribed to, at no higher QoS
     FIFO                first deliveries per (publisher, topic, QoS) and subscription are in the order of the publisher
     no gap              when a message comes, every earlier one of its stream that is owed has come
-    QoS 2 once          at most once per subscription
+    QoS 2 once          at most once per subscription, and to one member of a shared group
+    no local            a subscription with that option brings nothing of its own client
     QoS 0 once          likewise what was published at QoS 0, where it comes from the store
     excluded            what the persistence filter excludes comes to durable sessions at QoS 0, or not at all
     all of it           at the end nothing that is owed is missing
@@ -58,18 +59,22 @@ class Rules:
         if durable and (qos or (self._store_qos0 and not excluded)) and payload in ledger.unsynced:
             raise Violation(f"committed first: {message} was delivered to {client.decode()} and no sync has covered it")
         if identifier:
-            subs = [sub for sub in ledger.by_identifier.get((client, identifier), ()) if matches(sub.filter, message.topic)]
+            subs = [sub for sub in ledger.by_identifier.get((client, identifier), ()) if matches(sub.topics, message.topic)]
         else:
             subs = ledger.matching(client, message)
         if not subs:
             raise Violation(f"nothing from nowhere: {client.decode()} got {message} for no subscription (identifier {identifier})")
-        if durable and excluded and not retained:
-            if qos:
-                raise Violation(f"excluded: {client.decode()} got {message} at QoS {qos}")
-        elif qos not in [min(message.qos, granted) for sub in subs for granted in sub.granted]:
+        if durable and excluded and qos and not retained:
+            raise Violation(f"excluded: {client.decode()} got {message} at QoS {qos}")
+        if not (durable and excluded and not qos) and qos not in [min(message.qos, granted) for sub in subs for granted in sub.granted]:
             raise Violation(f"nothing from nowhere: {client.decode()} got {message} at QoS {qos} for {subs}")
         if retained:
+            for sub in subs:
+                if sub.as_published_once:
+                    sub.got.setdefault(message, 1)
             return
+        if message.publisher == client and not any(sub.local for sub in subs):
+            raise Violation(f"no local: {message} came back to its publisher for {subs}")
         if len(subs) > 1:
             self._one_of_several(client, subs, message, qos)
         else:
@@ -84,6 +89,13 @@ class Rules:
 
     def _of_one(self, sub: Subscription, message: Message, qos: int) -> None:
         before = sub.got.get(message, 0)
+        if sub.shared:
+            # What a member leaves is handed on, and may come behind newer messages; at QoS 2 only what was not sent yet.
+            sub.got[message] = before + 1
+            if qos == 2 and not message.will and self._ledger.grouped.setdefault((sub.filter, message.payload), sub.client) != sub.client:
+                raise Violation(f"QoS 2 once: {message} came to two members of {sub.filter.decode()}")
+            if before == 0 or qos < 2:
+                return
         if qos == 2 and before:
             raise Violation(f"QoS 2 once: {message} came again for {sub}")
         if before and sub.durable and self._store_qos0 and not message.qos and not self._excluded(message):
@@ -121,11 +133,11 @@ class Rules:
             return False
         if 0 <= sub.uncertain_us <= message.acked_us:
             return False
-        if sub.options & 1 and message.publisher == sub.client:
+        if sub.no_local_once and message.publisher == sub.client:
             return False
         if message.copies and all(position < self.dropped.get(shard, 0) for shard, position in message.copies):
             return False
-        return matches(sub.filter, message.topic)
+        return matches(sub.topics, message.topic)
 
     def missing(self) -> Iterator[tuple[Subscription, Message]]:
         """What is owed to subscriptions that are open, and has not come."""
@@ -134,7 +146,7 @@ class Rules:
                 if not sub.open or not sub.durable or sub.qos <= 0:
                     continue
                 for key, stream in self._ledger.streams.items():
-                    if key[2] and matches(sub.filter, key[1]):
+                    if key[2] and matches(sub.topics, key[1]):
                         for message in stream:
                             if message not in sub.got and self.owed(sub, message):
                                 yield sub, message

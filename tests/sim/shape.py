@@ -19,6 +19,7 @@ from tests.sim.world import MS, SECOND
 
 TOPICS = [b"a/b", b"a/c", b"a/d", b"b/c", b"b/c/d", b"x", b"r/a", b"r/b"]
 FILTERS = [b"a/b", b"b/c", b"x", b"a/+", b"+/c", b"#", b"a/#", b"b/#", b"+/+", b"b/+/d", b"w/+"]
+GROUPS = (b"$share/g/#", b"$share/g/a/+", b"$share/h/a/+")
 APART = [b"a/b", b"a/c", b"x", b"b/#", b"r/+", b"w/#"]
 """Filters that have no topic in common."""
 
@@ -96,7 +97,7 @@ def draw(rng: Random, faults: bool = True, wide: bool = True) -> Shape:
         faults=kinds if faults else {},
         watchdog=rng.random() < 0.5,
         shard=_shard(rng) if wide else ShardOptions(),
-        store=StoreOptions(thresholds=rng.choice(((100, 10), (0,), (3, 1), (None, 2)))) if wide else StoreOptions(),
+        store=_store(rng) if wide else StoreOptions(),
         session=_session(rng) if wide else SessionOptions(),
         gateway=_gateway(rng) if wide else GatewayOptions(),
         clients=tuple(_clients(rng, wide, messages / safety_s)),
@@ -139,6 +140,11 @@ def _selecting(rng: Random, shape: Shape) -> Shape:
         session=replace(shape.session, store_qos0=store_qos0, idle_poll_ms=idle_poll_ms, renew_streams_ms=rng.choice((0, 30_000))),
         gateway=replace(shape.gateway, store_qos0=store_qos0, persistence=persistence),
     )
+
+
+def _store(rng: Random) -> StoreOptions:
+    layout = rng.choice(("skipstream", "skipstream", "record_batch"))
+    return StoreOptions(layout, rng.choice(((100, 10), (0,), (3, 1), (None, 2))))
 
 
 def _shard(rng: Random) -> ShardOptions:
@@ -201,7 +207,15 @@ def _who(rng: Random, wide: bool) -> list[ClientShape]:
     found += [_client(rng, f"s{n}", publishes=False, subscribes=True, pool=pool) for n in range(rng.randint(1, 3))]
     found += [_client(rng, f"b{n}", publishes=True, subscribes=True, pool=pool) for n in range(rng.randint(0, 1))]
     found += [_client(rng, f"e{n}", publishes=True, subscribes=True, ephemeral=True, pool=pool) for n in range(rng.randint(0, 1))]
+    if rng.random() < 0.3:
+        found += [_member(rng, n) for n in range(rng.randint(1, 3))]
     return found
+
+
+def _member(rng: Random, n: int) -> ClientShape:
+    """A member of shared groups; sessions that are durable cannot be one."""
+    made = _client(rng, f"g{n}", publishes=rng.random() < 0.3, subscribes=True, ephemeral=True)
+    return replace(made, temper=replace(made.temper, version=5), filters=GROUPS)
 
 
 def _client(
@@ -209,6 +223,8 @@ def _client(
 ) -> ClientShape:
     version = rng.choice((4, 5, 5)) if wide else 4
     expiry_s = 0 if ephemeral or (publishes and not subscribes and rng.random() < 0.3) else 7 * 86_400
+    if expiry_s and version == 5 and rng.random() < 0.25:
+        expiry_s = rng.choice((2, 5, 15))
     # Who cannot tell by an identifier which subscription brought a message has filters that do not overlap, mostly.
     filters = pool if version == 5 or rng.random() < 0.2 else APART
     temper = Temper(
@@ -217,6 +233,7 @@ def _client(
         keep_alive_s=rng.choice((0, 8, 20)),
         receive_max=rng.choice((1, 2, 5, 20, 100)) if wide else 100,
         will_qos=rng.choice((-1, 1, 2)) if wide else -1,
+        will_delay_s=rng.choice((0, 0, 2, 6)) if version == 5 else 0,
         cut=rng.choice((0.0, 0.1, 0.6)),
         slow_to_hear_us=rng.choice((5, 300, 2000)) * MS,
     )

@@ -103,6 +103,10 @@ class Subscribing:
                 sub = Subscription(client.key, name, options, now_us, client.stored)
                 ledger.of(client.key).append(sub)
             sub.granted[qos] = None
+            sub.options = options
+            sub.local |= not options & 1
+            sub.no_local_once |= bool(options & 1)
+            sub.as_published_once |= bool(options & 2)
             if identifier:
                 sub.identifiers[identifier] = None
             asked.append(sub)
@@ -176,20 +180,17 @@ class Subscribing:
         if qos:
             self._hold(packet_id, payload)
         message = client.ledger.messages.get(payload)
-        as_retained = retained and not self._as_published(identifier, topic)
+        if message is not None and retained and not message.retain:
+            raise Violation(f"{client.id}: {message} came as a retained message, and is none")
         if message is not None and message.topic != topic:
             raise Violation(f"{client.id}: {message} came with topic {topic.decode()}")
-        client.rules.delivered(client.key, identifier, payload, qos, as_retained, client.stored)
+        client.rules.delivered(client.key, identifier, payload, qos, retained, client.stored)
         client.heard_message(client)
         if qos == 1:
             self._answer(AckKind.PUBACK, packet_id)
         elif qos == 2:
             self._taken[packet_id] = payload
             self._answer(AckKind.PUBREC, packet_id)
-
-    def _as_published(self, identifier: int, topic: bytes) -> bool:
-        subs = self._client.ledger.by_identifier.get((self._client.key, identifier), ())
-        return any(sub.options & 2 for sub in subs)
 
     def _hold(self, packet_id: int, payload: bytes) -> None:
         client = self._client
