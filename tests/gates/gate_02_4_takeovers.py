@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from typing import Any
 
@@ -62,7 +63,8 @@ def figure(found: dict[str, Any]) -> str:
     return (
         f"{found['takeovers'] / found['seconds']:.0f} takeovers/s for {found['seconds']:.0f} s, CONNECT to CONNACK p50 {times['p50']} ms, "
         f"p99 {times['p99']} ms, max {times['max']} ms, {broker} us of broker CPU each ({apart}), load {cpu['load']} us each and "
-        f"{found['cpu_share']['load']:.0%} of a core, begun late p99 {found['load_late_ms']['p99']} ms"
+        f"{found['cpu_share']['load']:.0%} of a core, begun late p99 {found['load_late_ms']['p99']} ms, "
+        f"load average of the machine {os.getloadavg()[0]:.1f}"
     )
 
 
@@ -72,7 +74,7 @@ async def steady(watched: Watched, n_shards: int, seconds: int) -> str:
     found = await load("tests.gates.takeover_load", await watched.status(), *options)
     where = f"n_shards={n_shards}"
     if found["skipped"] > SKIPPED_MAX * PER_SECOND * seconds:
-        raise GateFailed(f"{where}: {found['skipped']} takeovers were left out because all clients waited for their CONNACK")
+        raise GateFailed(f"{where}: {found['skipped']} takeovers were left out because all clients waited: {figure(found)}")
     if found["takeovers"] / found["seconds"] < RATE_MIN * PER_SECOND:
         raise GateFailed(f"{where}: the load or the broker fell behind: {figure(found)}")
     if found["connack_ms"]["p99"] > P99_MS:
@@ -106,10 +108,12 @@ async def run(scale: Scale) -> str:
                 status = await watched.status()
                 options = ("--per-second", str(WANTED_PER_SECOND), "--seconds", str(scale.of(WANTED_SECONDS, 5)))
                 figures.append(f"wanted: {figure(await load('tests.gates.takeover_load', status, *options))}")
-                storm = await load("tests.gates.storm_load", status, "--sessions", str(scale.of(STORM)))
+                victim = str(status.pids("session")[0])
+                storm = await load("tests.gates.storm_load", status, "--sessions", str(scale.of(STORM)), "--kill", victim)
                 figures.append(
                     f"{storm['sessions']} sessions that come back at once: CONNACK p50 {storm['connack_ms']['p50']:.0f} ms, all after "
                     f"{storm['seconds_until_connacks']} s, all that they missed read after {storm['seconds_until_drained']} s, "
+                    f"all back {storm['seconds_after_kill']} s after their session actor was killed, "
                     f"{sum(storm['cpu_us_each'][role] for role in ROLES)} us of broker CPU each"
                 )
     return "; ".join(figures)

@@ -2,7 +2,8 @@
 
 ``python -m tests.gates.storm_load PORT PORT --sessions 5000`` prints one JSON object: how long it took until every one had its
 CONNACK, and until every one had what was published while it was away. Each session has a filter of its own and one that all
-share; what comes is answered at once. The load's own CPU time is part of the result.
+share; what comes is answered at once. The load's own CPU time is part of the result. With ``--kill PID`` that process, which should be
+the session actor, is killed in the end while all are connected: its sessions are closed, come back, and are loaded from their rows.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import resource
+import signal
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -27,6 +30,7 @@ AT_ONCE = 100
 MISSED = 3
 COMMON = "storm/all"
 DEADLINE_S = 120.0
+RETRY_S = 0.2
 
 
 @dataclass(slots=True)
@@ -37,6 +41,7 @@ class Result:
     connack_ms: dict[str, float] = field(default_factory=dict)
     cpu_us_each: dict[str, float] = field(default_factory=dict)
     tries_again: int = 0
+    seconds_after_kill: float = 0.0
     wrong: list[str] = field(default_factory=list)
 
 
@@ -47,6 +52,8 @@ class Session(asyncio.Protocol):
         self.client_id = client_id
         self._port = port
         self.accepted = asyncio.Event()
+        self.ended = asyncio.Event()
+        """The connection has ended; while it is being made also: it is accepted."""
         self.drained = asyncio.Event()
         self.subscribed = asyncio.Event()
         self.present = False
@@ -56,19 +63,27 @@ class Session(asyncio.Protocol):
         self._packets = wire.Reader()
 
     async def connect(self) -> int:
-        """Connect, again and again when the listener has no room; returns how often it was tried."""
-        self.accepted.clear()
-        self._packets = wire.Reader()
+        """Connect, again and again when it is refused; returns how often it was tried."""
         tries = 0
         while True:
             tries += 1
+            self.accepted.clear()
+            self.ended.clear()
+            self._packets = wire.Reader()
             try:
                 await asyncio.get_running_loop().create_connection(lambda: self, "127.0.0.1", self._port)
-                break
+                await self.ended.wait()
+                if self.accepted.is_set():
+                    self.ended.clear()
+                    return tries
             except OSError:
-                await asyncio.sleep(0.2)
-        await self.accepted.wait()
-        return tries
+                pass
+            await asyncio.sleep(RETRY_S)
+
+    async def come_back(self) -> int:
+        """When the connection has ended."""
+        await self.ended.wait()
+        return await self.connect()
 
     async def subscribe(self) -> None:
         assert self._transport is not None
@@ -84,14 +99,19 @@ class Session(asyncio.Protocol):
         connect = wire.connect(5, self.client_id, clean=False, keep_alive_s=60, expiry_s=wire.EXPIRY_NEVER, receive_maximum=100)
         self._transport.write(connect)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()
+
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
         for packet in self._packets.feed(data):
             if packet.kind == wire.CONNACK:
                 connack = wire.read_connack(5, packet.body)
-                self.present = connack.session_present and not connack.code
-                self.accepted_ns = time.monotonic_ns()
-                self.accepted.set()
+                if not connack.code:
+                    self.present = connack.session_present
+                    self.accepted_ns = time.monotonic_ns()
+                    self.accepted.set()
+                    self.ended.set()
             elif packet.kind == wire.SUBACK and wire.read_suback(5, packet.body)[0] == 2:
                 self.subscribed.set()
             elif packet.kind == wire.PUBLISH:
@@ -141,6 +161,12 @@ async def run(options: argparse.Namespace, roles: dict[str, list[int]]) -> Resul
     used, _ = meter.lap()
     result.cpu_us_each = {role: round(spent / len(sessions) * 1e6) for role, spent in used.items()}
     result.connack_ms = quantiles([each.accepted_ns - began for each in sessions])
+    if options.kill:
+        began = time.monotonic_ns()
+        os.kill(options.kill, signal.SIGKILL)
+        async with asyncio.timeout(DEADLINE_S):
+            await asyncio.gather(*(each.come_back() for each in sessions))
+        result.seconds_after_kill = round((time.monotonic_ns() - began) / 1e9, 2)
     if absent := [each.client_id for each in sessions if not each.present]:
         result.wrong.append(f"no session present for {len(absent)} clients, the first is {absent[0]}")
     for each in sessions:
@@ -152,6 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gates.storm_load")
     parser.add_argument("ports", type=int, nargs=2)
     parser.add_argument("--sessions", type=int, default=5000)
+    parser.add_argument("--kill", type=int, default=0, metavar="PID")
     parser.add_argument("--cpu", action="append", default=[], metavar="ROLE=PID,PID")
     options = parser.parse_args(arguments)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
