@@ -1,7 +1,8 @@
 """Gate 3 of issue 2: the table of lives is complete, and every life in it is as the specification says.
 
-First all of it in the simulator, in two processes; then a stratified sample on a real broker with two gateways, where every
-way in which a connection can end has its share.  --quick plays all pairs of values and a tenth of the rest.
+First all of it in the simulator, in two processes, and a tenth of it again while shards crash.  Then a stratified sample on
+a real broker with two gateways, where every way in which a connection can end has its share.  --quick plays all pairs of
+values and a tenth of the rest.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ NAMED = 10
 Wrong = dict[Life, list[str]]
 
 
-def in_worlds(task: tuple[int, list[list[Life]]]) -> Wrong:
+def in_worlds(task: tuple[int, list[list[Life]], bool]) -> Wrong:
     """Some worlds, in a process of their own."""
-    seed, chosen = task
+    seed, chosen, crashes = task
     wrong: Wrong = {}
     for number, lives in enumerate(chosen):
-        wrong.update(simulated.live(lives, seed + number))
+        wrong.update(simulated.live(lives, seed + number, crashes=crashes))
     return wrong
 
 
-async def in_the_simulator(lives: list[Life]) -> Wrong:
+async def in_the_simulator(lives: list[Life], crashes: bool = False) -> Wrong:
     chosen = list(simulated.worlds(lives))
-    tasks = [(start, chosen[start : start + WORLDS_PER_TASK]) for start in range(0, len(chosen), WORLDS_PER_TASK)]
+    tasks = [(start, chosen[start : start + WORLDS_PER_TASK], crashes) for start in range(0, len(chosen), WORLDS_PER_TASK)]
     loop = asyncio.get_running_loop()
     wrong: Wrong = {}
     with ProcessPoolExecutor(PROCESSES) as pool:
@@ -59,6 +60,9 @@ async def run(scale: Scale) -> str:
     table = list(full())
     lives = table if not scale.quick else pairs(table) + Random(0).sample(table, len(table) // 10)
     require_none(await in_the_simulator(lives), len(lives), "in the simulator")
+    crashed = Random(1).sample(lives, len(lives) // 10)
+    require_none(await in_the_simulator(crashed, crashes=True), len(crashed), "in the simulator with crashing shards")
     chosen = sample(table, scale.of(SAMPLE, 60))
     require_none(await on_a_real_broker(chosen), len(chosen), "on a real broker")
-    return f"{len(lives)} of {len(table)} lives in the simulator and {len(chosen)} on a real broker are as specified"
+    again = f"{len(crashed)} of them again while shards crash"
+    return f"{len(lives)} of {len(table)} lives in the simulator, {again}, and {len(chosen)} on a real broker are as specified"

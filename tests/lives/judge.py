@@ -29,23 +29,27 @@ EARLY_S = 0.05
 """Clocks of two processes and a network lie between an end and a will."""
 
 
-def faults(player: Player, stage: Stage, retained: dict[bytes, int]) -> list[str]:
-    """Nothing, if one of the ways in which it may have gone is how it went; otherwise what is wrong with the nearest."""
+def faults(player: Player, stage: Stage, retained: dict[bytes, int], outage_s: float = 0.0) -> list[str]:
+    """Nothing, if one of the ways in which it may have gone is how it went; otherwise what is wrong with the nearest.
+
+    outage_s: how long a shard may have been away at any time.  A will may be late by that, and what is not stored may be
+    missed."""
     if player.seen.stuck:
         return [player.seen.stuck]
     gap = player.seen.second_s - player.seen.ended_from_s
-    ways = [_Judge(player, stage, retained, way).faults() for way in expect(player.life, gap)]
+    ways = [_Judge(player, stage, retained, way, outage_s).faults() for way in expect(player.life, gap)]
     return min(ways, key=len)
 
 
 class _Judge:
-    def __init__(self, player: Player, stage: Stage, retained: dict[bytes, int], expected: Expected) -> None:
+    def __init__(self, player: Player, stage: Stage, retained: dict[bytes, int], expected: Expected, outage_s: float) -> None:
         self._life: Life = player.life
         self._seen: Observed = player.seen
         self._key = player.key
         self._stage = stage
         self._retained = retained
         self._expected = expected
+        self._outage_s = outage_s
 
     def faults(self) -> list[str]:
         found = [*self._connections(), *self._held(), *self._messages(), *self._incoming(), *self._will()]
@@ -148,6 +152,7 @@ class _Judge:
         else:
             yield from self._once(came, life.will_qos, "the will")
             earliest, latest = self._window(due)
+            latest += self._outage_s
             for each in came:
                 if not earliest - EARLY_S <= each.at_s <= latest + WILL_WITHIN_S:
                     end = self._seen.ended_to_s
@@ -168,7 +173,8 @@ class _Judge:
         """At each observer, with its QoS, and not as a retained message."""
         for observer in OBSERVERS:
             count = sum(1 for each in came if each.observer == observer)
-            if count != 1:
+            may_miss = self._outage_s and (qos == 0 or observer == OBSERVERS[0])
+            if count != 1 and not (count == 0 and may_miss):
                 yield f"{what} came {count} times to the {observer} observer"
         for each in came:
             if each.qos != qos or each.retained:

@@ -9,6 +9,7 @@ whose gateway is killed have worlds of their own, where the kill comes when all 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from dataclasses import replace
 from random import Random
 
 from gateway.options import Options as GatewayOptions
@@ -32,6 +33,9 @@ IN_MEMORY = Zone("memory", client_prefixes=(f"{PREFIX}-{Kind.MEMORY.value}-".enc
 BEGIN_WITHIN_US = 2 * SECOND
 """Lives of one world begin at any moment of this span."""
 WORLD_US_MAX = 200 * SECOND
+CRASHES_PER_S = 0.4
+OUTAGE_S = 1.5
+"""As long as a shard is away, with the time that its clients take to find it again."""
 _HEARS_OF_END_US = 5 * MS
 
 Script = Coroutine["_Wait", bool, None]
@@ -177,9 +181,14 @@ def shape(rng: Random) -> Shape:
 class Theatre:
     """One world with a broker, a stage and its lives."""
 
-    def __init__(self, lives: list[Life], seed: int, plant: Plant | None = None, keep_all: bool = False) -> None:
+    def __init__(
+        self, lives: list[Life], seed: int, plant: Plant | None = None, crashes: bool = False, keep_all: bool = False
+    ) -> None:  # fmt: skip
+        """crashes: shards are killed, or lose their power, every few seconds."""
         self.world = world = World(seed, keep_all)
         made = shape(Random(seed))
+        if crashes:
+            made = replace(made, restart_us=(20 * MS, 100 * MS))
         network = Network(world, made.delays_us)
         self.broker = Broker(world, network, made, Ledger(world), plant or Plant())
         killed = sum(1 for life in lives if life.ending is Ending.KILLED)
@@ -190,6 +199,7 @@ class Theatre:
         self._left = len(self.players)
         self._retained: dict[bytes, int] = {}
         self._over = False
+        self._crashes = crashes
 
     def run(self) -> dict[Life, list[str]]:
         """What was wrong with each life that was not as it should be."""
@@ -199,7 +209,8 @@ class Theatre:
         for part in self.broker.parts():
             part.check()
         assert self._over, f"{self._left} lives have not ended after {WORLD_US_MAX // SECOND} s"
-        found = {player.life: faults(player, self.stage, self._retained) for player in self.players}
+        outage_s = OUTAGE_S if self._crashes else 0.0
+        found = {player.life: faults(player, self.stage, self._retained, outage_s) for player in self.players}
         return {life: what for life, what in found.items() if what}
 
     async def _all(self) -> None:
@@ -209,9 +220,18 @@ class Theatre:
             self.world.later(self.world.between(0, BEGIN_WITHIN_US), self._go, self._one(player))
         while self._left:
             await self.port.sleep(1)
+            if self._crashes and self.world.happens(CRASHES_PER_S):
+                shard = self.world.between(0, len(self.broker.disks) - 1)
+                self.world.later(self.world.between(0, SECOND), self._crash, shard)
         self.stage.check()
         self._retained = await self.stage.retained()
         self._over = True
+
+    def _crash(self, shard: int) -> None:
+        if self.world.happens(0.5):
+            self.broker.kill("shard", shard, "killed")
+        else:
+            self.broker.cut_power(shard)
 
     async def _one(self, player: Player) -> None:
         await player.play()
@@ -240,5 +260,5 @@ def worlds(lives: Iterable[Life], size: int = LIVES_PER_WORLD) -> Iterator[list[
     yield from (kind for kind in kinds if kind)
 
 
-def live(lives: list[Life], seed: int, plant: Plant | None = None) -> dict[Life, list[str]]:
-    return Theatre(lives, seed, plant).run()
+def live(lives: list[Life], seed: int, plant: Plant | None = None, crashes: bool = False) -> dict[Life, list[str]]:
+    return Theatre(lives, seed, plant, crashes).run()

@@ -19,8 +19,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from enum import Enum
 from itertools import combinations
+from operator import attrgetter
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tests.broker.wire import Version
 
@@ -226,6 +230,7 @@ def third_gap_s(second_expiry: Expiry, third: Third) -> float:
 
 # -------------------------------------------------------------------- what cannot be
 
+Codes: TypeAlias = NDArray[np.int64]
 Rule = Callable[..., bool]
 """Whether these values cannot meet.  The names of its parameters are those of the dimensions."""
 
@@ -409,27 +414,26 @@ def broken_rules(life: Life) -> list[str]:
     return [rule.__name__ for rule, wanted in _PARAMETERS.items() if rule(*[getattr(life, name) for name in wanted])]
 
 
-Pair = tuple[int, Any, int, Any]
+def coded(lives: list[Life]) -> Codes:
+    """A row for each life, a column for each dimension: which of its values."""
+    places = [{value: place for place, value in enumerate(values)} for values in DIMENSIONS.values()]
+    read = attrgetter(*DIMENSIONS)
+    return np.array([[place[value] for place, value in zip(places, read(life), strict=True)] for life in lives], dtype=np.int64)
 
 
-def pairs_of(life: Life) -> list[Pair]:
-    """Every two of its values."""
-    values = [getattr(life, name) for name in DIMENSIONS]
-    return [(a, values[a], b, values[b]) for a, b in combinations(range(len(values)), 2)]
+def pairs_of(codes: Codes) -> Iterator[Codes]:
+    """For every two dimensions, which pair of values each life has."""
+    for a, b in combinations(range(codes.shape[1]), 2):
+        yield codes[:, a] * 100 + codes[:, b]
 
 
 def pairs(table: list[Life], seed: int = 0) -> list[Life]:
-    """A part of the table in which all pairs of values meet that meet anywhere in it."""
+    """A part of the table in which all pairs of values meet that meet anywhere in it: those lives in which, going through the
+    table in a random order, a pair is met for the first time."""
     order = list(table)
     Random(seed).shuffle(order)
-    met: set[Pair] = set()
-    chosen: list[Life] = []
-    for life in order:
-        new = [pair for pair in pairs_of(life) if pair not in met]
-        if new:
-            chosen.append(life)
-            met.update(new)
-    return chosen
+    firsts = [np.unique(found, return_index=True)[1] for found in pairs_of(coded(order))]
+    return [order[at] for at in sorted({int(at) for found in firsts for at in found})]
 
 
 def sample(table: list[Life], count: int, seed: int = 0) -> list[Life]:

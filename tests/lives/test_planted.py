@@ -15,7 +15,7 @@ from tests.lives.simulated import live
 from tests.lives.table import Ending, Life, full, sample
 from tests.sim.planted import IdsEndWithConnection, LateDisconnect, Planted
 
-LIVES = 90
+LIVES = 60
 EXPIRY_AT, AGE_AT = 4, 5
 """Where they are among the arguments of Homes.disconnect."""
 

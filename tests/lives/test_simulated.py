@@ -1,6 +1,7 @@
 """The table of lives in the simulator: all pairs of values, and as much of the rest as there is time for.
 
 LIVES=n plays so many lives drawn from the table beside the pairs, LIVES_SEED=n draws others; the gate plays all of them.
+`python -m tests.lives NAME` plays one by its name.
 """
 
 from __future__ import annotations
@@ -15,14 +16,26 @@ from tests.lives.simulated import live, worlds
 from tests.lives.table import Life, full, pairs
 
 SEED = int(os.environ.get("LIVES_SEED") or 0)
-DRAWN = int(os.environ.get("LIVES") or 5_000)
-PARTS = 10
+DRAWN = int(os.environ.get("LIVES") or 3_000)
+PARTS = 6
+CRASHED = 750
+
+
+@cache
+def table() -> list[Life]:
+    return list(full())
 
 
 @cache
 def lives() -> list[Life]:
-    table = list(full())
-    return pairs(table, SEED) + Random(SEED).sample(table, min(DRAWN, len(table)))
+    return pairs(table(), SEED) + Random(SEED).sample(table(), min(DRAWN, len(table())))
+
+
+def require_right(chosen: list[Life], seed: int, crashes: bool = False) -> None:
+    wrong: dict[Life, list[str]] = {}
+    for number, together in enumerate(worlds(chosen)):
+        wrong.update(live(together, seed + number, crashes=crashes))
+    assert not wrong, "\n".join([f"{life.name}: {'; '.join(what)}" for life, what in list(wrong.items())[:20]])
 
 
 @pytest.mark.slow
@@ -30,7 +43,11 @@ def lives() -> list[Life]:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_life_is_as_the_specification_says(part: int) -> None:
     """Sessions, what they hold, and wills: at both ends of every way a connection can end, and for the second and third one."""
-    wrong: dict[Life, list[str]] = {}
-    for number, chosen in enumerate(worlds(lives()[part::PARTS])):
-        wrong.update(live(chosen, SEED * 10_000 + part * 100 + number))
-    assert not wrong, "\n".join([f"{life.name}: {'; '.join(what)}" for life, what in list(wrong.items())[:20]])
+    require_right(lives()[part::PARTS], SEED * 10_000 + part * 100)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_lives_are_the_same_while_shards_crash() -> None:
+    """Timers, sessions and wills are rows of records: killed or without power, a home goes on where it was, and a will comes once."""
+    require_right(Random(SEED + 1).sample(table(), CRASHED), SEED * 10_000 + 5_000, crashes=True)
