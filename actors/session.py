@@ -10,6 +10,7 @@ import asyncio
 import os
 import secrets
 import time
+from dataclasses import asdict
 
 import structlog
 
@@ -101,6 +102,9 @@ class SessionServer:
     async def health(self) -> Health:
         away = [client.shard for client in self._shards if not client.linked] if self._started else []
         return Health(self._started is not None and not away, f"shards away: {away}" if away else "")
+
+    def counters(self) -> dict[str, int]:
+        return asdict(self._core.counters)
 
     # ------------------------------------------------------------------ the core
 

@@ -52,6 +52,7 @@ async def test_sessions_end_in_the_second_after_their_time(tmp_path: Path) -> No
         took_s = await until_gone(broker, "s", 3)
         assert 0.8 < took_s < 2.0
         await until_gone(broker, "upqrewR", 2)
+        assert broker.sessions[0].counters()["routes_removed"] == 10 and not broker.sessions[0].counters()["routes_collected"]
         assert all(not any(shard.counters()[name] for name in shard.counters() if name.startswith("gc_found")) for shard in broker.shards)
         assert sum(shard.counters()["sessions_expired"] for shard in broker.shards) == 10
         assert max(shard.counters()["timers_late_ms_max"] for shard in broker.shards) < 1_000
