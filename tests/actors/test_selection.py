@@ -109,8 +109,8 @@ async def test_a_zone_of_topics_sets_the_batch_of_its_subscriptions_and_a_zone_o
             assert len(await taken(hand, 12)) == 12
             polls.append(broker.sessions[0]._core.counters.polls - before)
             await hand.close()
-        # The last poll finds nothing and says so.
-        assert polls == [7, 4, 7, 2] or polls == [6, 3, 6, 1], polls
+        # The last poll of each says that it has read everything.
+        assert polls == [6, 3, 6, 1]
         publisher.drop()
 
 
