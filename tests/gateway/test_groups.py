@@ -108,3 +108,12 @@ def test_the_first_gateway_is_the_same_for_all() -> None:
     assert group.is_first("g0") and not group.is_first("g2")
     group.members_at(1, "g1", 0)
     assert group.is_first("g2")
+
+
+def test_session_actors_are_not_among_the_gateways_that_a_will_is_left_to() -> None:
+    """They get it themselves and leave groups to gateways; only a group without other members is theirs alone."""
+    group = Group(FILTER)
+    group.members_at(-1, "a name before all others", 2)
+    assert group.only_in_memory and not group.is_first("g0")
+    group.join(member(1))
+    assert group.is_first("g0") and not group.only_in_memory

@@ -176,6 +176,15 @@ def test_a_client_that_does_not_read_gets_no_qos_0_messages() -> None:
     assert shell.core.counters.live_dropped_slow == 1
 
 
+def test_a_session_actor_is_told_nothing_of_what_is_wanted_here() -> None:
+    """It has no publishers; a SUBACK does not wait for it."""
+    shell = made()
+    sub = shell.online("sub", 5)
+    shell.to_session.clear()
+    sub.send(Subscribe(1, (Subscription(b"t", 1),)))
+    assert len(sub.take()) == 1 and shell.to_session == []
+
+
 # ---------------------------------------------------------------- groups
 GROUP = b"$share/g/t"
 

@@ -147,13 +147,13 @@ def stored(*payloads: bytes, qos: int = 1, publisher: bytes = b"p") -> list[byte
 
 def test_retained_messages_come_after_suback_page_by_page_as_the_client_takes_them() -> None:
     """With the retain flag; no faster than the queue has room."""
-    s = owned(SessionOptions(batch_size=3, queue_count_max=4))
+    s = owned(SessionOptions(batch_size=7, queue_count_max=4))
     s.retained = stored(b"1", b"2", b"3", b"4", b"5", b"6", b"7")
     conn = s.attached(present=False, receive_max=2)
     s.subscribe(conn, b"r/#", 1, handling=0)
     seen: list[bytes] = []
     for _ in range(20):
-        s.tell_retained(3)
+        s.tell_retained(7)
         s.tick()
         got = s.delivered()
         assert all(one.first == 0x33 for one in got)
