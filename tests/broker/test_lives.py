@@ -6,8 +6,8 @@ import os
 
 import pytest
 
+from tests.broker.real_lives import SETTINGS, live
 from tests.broker.running import QUIET_RAY, Options, RunningBroker
-from tests.lives.real import SETTINGS, live
 from tests.lives.table import full, sample
 
 SEED = int(os.environ.get("LIVES_SEED") or 0)

@@ -11,8 +11,9 @@ import asyncio
 from concurrent.futures import ProcessPoolExecutor
 from random import Random
 
+from tests.broker import real_lives
 from tests.gates.gate import GateFailed, Scale, running, settings
-from tests.lives import real, simulated
+from tests.lives import simulated
 from tests.lives.table import Life, full, pairs, sample
 
 LIMIT_S = 3600
@@ -46,8 +47,8 @@ async def in_the_simulator(lives: list[Life], crashes: bool = False) -> Wrong:
 
 
 async def on_a_real_broker(lives: list[Life]) -> Wrong:
-    async with running(settings(N_SHARDS, **real.SETTINGS)) as watched:
-        return await real.live(watched.broker, lives)
+    async with running(settings(N_SHARDS, **real_lives.SETTINGS)) as watched:
+        return await real_lives.live(watched.broker, lives)
 
 
 def require_none(wrong: Wrong, count: int, where: str) -> None:

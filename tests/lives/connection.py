@@ -46,7 +46,7 @@ class Port(Protocol):
 
     def bell(self) -> Bell: ...
 
-    async def sleep(self, seconds: float) -> None: ...
+    async def passes(self, seconds: float) -> None: ...
 
     async def dial(self, gateway: int, heard: Callable[[bytes], None], lost: Callable[[], None]) -> Socket | None:
         """None: nobody listens there now."""
@@ -90,7 +90,7 @@ class Connection:
                 return
             if self._port.now_s > deadline_s:
                 raise Stuck(f"gateway {gateway} does not listen")
-            await self._port.sleep(_DIAL_AGAIN_S)
+            await self._port.passes(_DIAL_AGAIN_S)
 
     def send(self, data: bytes) -> None:
         assert self._socket is not None

@@ -111,13 +111,13 @@ class Player:
                 for tag, qos in MISSED:
                     await self._publish(tag, qos)
             gap = gap_s(life.expiry, life.ending, life.will, life.when)
-            await port.sleep(max(0.0, seen.ended_to_s + gap - port.now_s))
+            await port.passes(max(0.0, seen.ended_to_s + gap - port.now_s))
             await second.open(self._second_at)
         await self._live_second(second, first)
         await self._ask_third()
         if life.will is not Will.NONE:
             # A will that must not come must not come later either.
-            await port.sleep(max(0.0, seen.ended_to_s + life.will.value + 2.0 - port.now_s))
+            await port.passes(max(0.0, seen.ended_to_s + life.will.value + 2.0 - port.now_s))
 
     async def _publish(self, tag: bytes, qos: int) -> None:
         await self._stage.publish(self._bell, self._inbox, tag, qos)
@@ -206,7 +206,7 @@ class Player:
             seen.ended_to_s = seen.ended_from_s
         self._remember(first)
         # Until every part of the broker has noticed, a message may set out for the connection, and come again with DUP.
-        await port.sleep(PAUSE_S)
+        await port.passes(PAUSE_S)
 
     def _farewell(self) -> bytes:
         code = packets.WITH_WILL if self.life.ending in WITH_WILL else packets.NORMAL
@@ -250,7 +250,7 @@ class Player:
         if life.before is Before.OFFLINE:
             await self._stage.publish(self._bell, self._older_inbox, OLDER, 1)
         await self._publish(AFTER, 1)
-        await port.sleep(port.settle_s)
+        await port.passes(port.settle_s)
         seen.arrived, seen.releases = [each.publish for each in second.publishes], second.releases
         if second.closed:
             raise Stuck(f"the second connection was closed{second.last_word}")
@@ -269,14 +269,14 @@ class Player:
 
     async def _ask_third(self) -> None:
         life, seen, port = self.life, self.seen, self._port
-        await port.sleep(third_gap_s(life.second_expiry, life.third))
+        await port.passes(third_gap_s(life.second_expiry, life.third))
         third = Connection(port, self._bell, life.second_version, answering=True)
         await third.open(self._first_at)
         third.send(packets.connect(life.second_version, self._name, False, 0, 0, None))
         await third.accepted()
         assert third.connack is not None
         seen.third_present = third.connack.session_present
-        await port.sleep(PAUSE_S)
+        await port.passes(PAUSE_S)
         seen.third_arrived = [each.publish for each in third.publishes]
         await self._leave(third, life.second_version)
 

@@ -125,7 +125,7 @@ class SimulatedPort:
     def bell(self) -> Bell:
         return Bell(self._world)
 
-    async def sleep(self, seconds: float) -> None:
+    async def passes(self, seconds: float) -> None:
         wait = _Wait()
         self._world.later(int(seconds * SECOND), lambda: wait.resume(True))
         await wait
@@ -214,12 +214,12 @@ class Theatre:
         return {life: what for life, what in found.items() if what}
 
     async def _all(self) -> None:
-        await self.port.sleep(1)
+        await self.port.passes(1)
         await self.stage.open()
         for player in self.players:
             self.world.later(self.world.between(0, BEGIN_WITHIN_US), self._go, self._one(player))
         while self._left:
-            await self.port.sleep(1)
+            await self.port.passes(1)
             if self._crashes and self.world.happens(CRASHES_PER_S):
                 shard = self.world.between(0, len(self.broker.disks) - 1)
                 self.world.later(self.world.between(0, SECOND), self._crash, shard)

@@ -71,7 +71,7 @@ class Stage:
         reader = Connection(self._port, self._bell, 5, answering=True)
         await self._begin(reader, "reader", 0)
         await reader.subscribe(1, f"{self.prefix}/w/+", 2)
-        await self._port.sleep(self._port.settle_s)
+        await self._port.passes(self._port.settle_s)
         reader.send(packets.disconnect(5, packets.NORMAL, None))
         return {each.publish.payload: each.publish.qos for each in reader.publishes if each.publish.retain}
 

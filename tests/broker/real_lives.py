@@ -92,7 +92,7 @@ class RealPort:
     def bell(self) -> Bell:
         return Bell()
 
-    async def sleep(self, seconds: float) -> None:
+    async def passes(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
     async def dial(self, gateway: int, heard: Callable[[bytes], None], lost: Callable[[], None]) -> Socket | None:
