@@ -28,9 +28,14 @@ class Pump:
 
     def within(self, after_ms: int) -> None:
         """A tick not later than this."""
-        due = self._loop.time() + after_ms / 1000
+        now = self._loop.time()
+        due = now + after_ms / 1000
         if self._timer is not None:
-            if self._due <= due:
+            if self._due <= now:
+                # It is due in this turn of the loop and has not run yet.  It must not stand for a later one: whoever asks now
+                # has had the time of the one before, and will not ask again.
+                self.soon()
+            elif self._due <= due:
                 return
             self._timer.cancel()
         self._due = due

@@ -1,0 +1,62 @@
+"""A core that asked to be woken is woken, whatever else happens in the same turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from actors.pump import Pump
+
+
+class Ticks:
+    def __init__(self) -> None:
+        self.count = 0
+        self.one = asyncio.Event()
+
+    def tick(self) -> None:
+        self.count += 1
+        self.one.set()
+
+    async def next(self) -> None:
+        await asyncio.wait_for(self.one.wait(), 5)
+        self.one.clear()
+
+
+async def test_the_earliest_wake_up_counts() -> None:
+    """A later one changes nothing, an earlier one takes its place."""
+    ticks = Ticks()
+    pump = Pump(ticks.tick)
+    pump.within(60_000)
+    pump.within(1)
+    pump.within(60_000)
+    await ticks.next()
+    assert ticks.count == 1
+    pump.stop()
+
+
+async def test_a_wake_up_that_is_asked_for_while_an_earlier_one_is_overdue_is_not_missed() -> None:
+    """The turn in which a timer is due may tick before the timer itself has run; what that tick asks for must come all the same.
+    It was taken for covered by the overdue timer, and a session actor without other events slept for ever."""
+    ticks = Ticks()
+    pump = Pump(ticks.tick)
+    loop = asyncio.get_running_loop()
+    pump.within(1)
+    until = loop.time() + 0.003
+    while loop.time() < until:
+        pass  # the loop is busy, so the timer is overdue
+    pump.within(5)
+    await ticks.next()
+    await ticks.next()
+    assert ticks.count == 2
+    pump.stop()
+
+
+async def test_ticks_of_one_turn_are_one() -> None:
+    """However often it is asked for."""
+    ticks = Ticks()
+    pump = Pump(ticks.tick)
+    for _ in range(5):
+        pump.soon()
+    await ticks.next()
+    await asyncio.sleep(0)
+    assert ticks.count == 1
+    pump.stop()
