@@ -119,11 +119,13 @@ class Broker:
         return SessionRow(*unpack_row(value)).session_id if value else 0
 
     def memory_of(self, client: bytes) -> tuple[int, int]:
-        """The owner token in the row of a client's session, and the newest one that its home has given."""
+        """The owner token in the row of a client's session, and the newest one that its home has given.  While a replaced actor
+        is still there either may be asked, and ends what it does not have: as if it had got a newer one."""
         shard = self._slots.shard_of(client)
         value = self.disks[shard].engine.get(HOME_FAMILY, client_key(SESSION, client))
         newest = max((token for of, token in self._tokens if of == shard), default=0)
-        return SessionRow(*unpack_row(value)).memory if value else 0, newest
+        crowded = bool(self.places["session", shard % self.shape.n_sessions].zombies)
+        return SessionRow(*unpack_row(value)).memory if value else 0, newest + crowded
 
     # ------------------------------------------------------------------ what faults do
 

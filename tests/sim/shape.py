@@ -24,7 +24,8 @@ APART = [b"a/b", b"a/c", b"x", b"b/#", b"r/+", b"w/#"]
 """Filters that have no topic in common."""
 
 MESSAGES_PER_BURST = 4.5
-SWEEP_EVERY_MS = 2_000
+PACE_S = 30
+SWEEP_EVERY_MS = (2_000, 15_000, 15_000)
 """Often, and it must never find anything: what a sweep mends is a fault of ours."""
 
 FAULTS = {
@@ -83,8 +84,10 @@ def draw(rng: Random, faults: bool = True, wide: bool = True) -> Shape:
         del kinds[kind]
     if n_gateways == 1:
         kinds.pop("zombie gateway", None)
-    safety_s = rng.choice((12, 30, 60)) if wide else 20
-    messages = rng.choice((40, 80, 120))
+    safety_s = rng.choice((30, 60, 120)) if wide else 20
+    # As much happens in a long world as in a short one: what takes long to go wrong does so while little else happens.
+    pace = PACE_S / safety_s if wide else 1.0
+    messages = rng.choice((30, 60, 90))
     shape = Shape(
         n_shards=n_shards,
         n_sessions=n_sessions,
@@ -93,15 +96,15 @@ def draw(rng: Random, faults: bool = True, wide: bool = True) -> Shape:
         delays_us=rng.choice(((20, 200), (30, 1500), (50, 20_000))),
         sync_us=rng.choice(((50, 300), (200, 4000), (1000, 40_000))),
         restart_us=rng.choice(((20 * MS, 500 * MS), (100 * MS, 3 * SECOND))),
-        fault_every_us=rng.choice((1000, 2500, 6000)) * MS if faults else 0,
+        fault_every_us=int(rng.choice((1000, 2500, 6000)) * MS / pace) if faults else 0,
         faults=kinds if faults else {},
         watchdog=rng.random() < 0.5,
         shard=_shard(rng) if wide else ShardOptions(),
         store=_store(rng) if wide else StoreOptions(),
         session=_session(rng) if wide else SessionOptions(),
         gateway=_gateway(rng) if wide else GatewayOptions(),
-        clients=tuple(_clients(rng, wide, messages / safety_s)),
-        check_every=rng.choice((1, 16, 64, 64)),
+        clients=tuple(_clients(rng, wide, messages / safety_s, pace)),
+        check_every=rng.choice((1, 16, 32, 64, 64, 64)),
         messages_max=messages,
     )
     return _remembering(rng, _selecting(rng, shape)) if wide else shape
@@ -112,7 +115,17 @@ def _remembering(rng: Random, shape: Shape) -> Shape:
     if rng.random() < 0.7:
         return shape
     made = [_client(rng, f"m{n}", publishes=rng.random() < 0.3, subscribes=True) for n in range(rng.randint(1, 2))]
-    clients = [replace(client, temper=replace(client.temper, expiry_s=7 * 86_400, memory=True)) for client in made]
+    pace = PACE_S * SECOND / shape.safety_us
+    clients = [
+        replace(
+            client,
+            temper=replace(client.temper, expiry_s=7 * 86_400, memory=True),
+            publishes=client.publishes * pace / 10,
+            subscribes=client.subscribes * pace,
+            restless=client.restless * pace,
+        )
+        for client in made
+    ]
     session = replace(
         shape.session,
         queue_count_max=rng.choice((2, 1000)),
@@ -133,7 +146,7 @@ def _selecting(rng: Random, shape: Shape) -> Shape:
         Persistence(rules=(((b"a/b",), True), ((b"a/",), False))),
     )
     persistence = rng.choice(filters) if rng.random() < 0.15 else None
-    idle_poll_ms = rng.choice((500, 10_000))
+    idle_poll_ms = rng.choice((1000, 10_000, 10_000))
     return replace(
         shape,
         shard=replace(shape.shard, store_qos0=store_qos0, persistence=persistence),
@@ -150,10 +163,10 @@ def _store(rng: Random) -> StoreOptions:
 def _shard(rng: Random) -> ShardOptions:
     return ShardOptions(
         messages_per_record_max=rng.choice((1, 5, 1000)),
-        generation_ms=rng.choice((1500, 6000, 86_400_000)),
+        generation_ms=rng.choice((1500, 8000, 86_400_000)),
         retention_ms=86_400_000,
         tail_bytes_max=rng.choice((200, 2000, 1 << 20)),
-        gc_interval_ms=SWEEP_EVERY_MS,
+        gc_interval_ms=rng.choice(SWEEP_EVERY_MS),
     )
 
 
@@ -172,7 +185,7 @@ def _session(rng: Random) -> SessionOptions:
         range_streams_max=rng.choice((1, 64)),
         commit_sessions_max=rng.choice((1, 1000)),
         routes_per_request_max=rng.choice((1, 1000)),
-        gc_interval_ms=SWEEP_EVERY_MS,
+        gc_interval_ms=rng.choice(SWEEP_EVERY_MS),
     )
 
 
@@ -187,11 +200,14 @@ def _gateway(rng: Random) -> GatewayOptions:
     )
 
 
-def _clients(rng: Random, wide: bool, messages_per_s: float) -> list[ClientShape]:
+def _clients(rng: Random, wide: bool, messages_per_s: float, pace: float) -> list[ClientShape]:
     found = _who(rng, wide)
     publishing = sum(client.publishes for client in found)
     each = messages_per_s / MESSAGES_PER_BURST / publishing
-    return [replace(client, publishes=client.publishes * each) for client in found]
+    return [
+        replace(client, publishes=client.publishes * each, subscribes=client.subscribes * pace, restless=client.restless * pace)
+        for client in found
+    ]
 
 
 def _who(rng: Random, wide: bool) -> list[ClientShape]:
