@@ -5,8 +5,9 @@
 
 The home decides: it counts the expiry, and its session id says which session a connection belongs to.  A session with another
 id that is here has ended there.  What the home does not know is whether this memory has what it names: the session bears the
-token under which it was made, and is refused under any other, or when it should be here and is not.  Then the home is to end
-it (Attached.known), so that the client's next try begins anew, and nothing that it sends is taken for a repeat.
+token under which it was made, and is refused under an older one than ours, or when it should be here and is not.  Then the home
+is to end it (Attached.known), so that the client's next try begins anew, and nothing that it sends is taken for a repeat.  A
+newer token than ours says that another process has it, and that we are not the owner.
 
 The home's clock is the one that counts.  Ours starts when we hear of the end of the connection, which is not before the home's
 does, and a little is added, so that a session is not forgotten here while it is known there.
@@ -79,9 +80,14 @@ class MemoryAttaching:
             self.waiting[frame.client] = (link, frame, home)
             self._owner.own(home)
             return
-        if frame.memory != home.token:
-            if frame.memory > home.token:
-                self._owner.replaced(home)
+        if frame.memory > home.token:
+            # Another process owns the home, and has the session perhaps.  This one has the client, so it takes over; then
+            # the token says that the session is gone, if the client comes here again.
+            self._owner.replaced(home)
+            self._owner.own(home)
+            self._refuse(link, frame)
+            return
+        if frame.memory < home.token:
             self._refuse(link, frame, known=False)
             return
         self._attach(link, frame, home)
