@@ -22,12 +22,13 @@ from shards.lts import DEFAULT_THRESHOLDS, TopicStructure
 
 class TopicKey(NamedTuple):
     """Where a topic's messages go in one generation. Made once per topic by ``key_of`` and cached by the caller until the
-    generation is rolled. ``data`` and ``indexes`` are the layout's own."""
+    generation is rolled. ``data``, ``indexes`` and ``number`` are the layout's own."""
 
     generation: int
     static: bytes
     data: bytes
     indexes: tuple[bytes, ...]
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class SkipStream:
         return growth_ops(self._structure, self._family)
 
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
-        family, _, data, indexes = key
+        family, _, data, indexes, _ = key
         at = _pack_position(position)
         ops.append((family, data + at, value))
         for prefix in indexes:

@@ -23,7 +23,7 @@ THRESHOLDS: tuple[tuple[int | None, ...], ...] = ((100, 10), (2, 1), (0,), (1, 0
 
 
 class Disk:
-    """An engine that can crash: in memory by undoing writes, on disk by going back to a copy."""
+    """An engine that can crash: in memory by undoing writes, on disk by going on from a copy: of now, or of the last sync."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
@@ -34,8 +34,9 @@ class Disk:
     def sync(self) -> None:
         self.engine.sync()
         if self._directory is not None:
+            # Not a plain copy: RocksDB deletes files meanwhile.
             shutil.rmtree(self._directory / "synced", ignore_errors=True)
-            self._copy(self._directory / str(self._opened), self._directory / "synced")
+            self.engine.checkpoint(str(self._directory / "synced"))
 
     def crash(self, power: bool, rng: random.Random) -> None:
         engine = self.engine
@@ -43,14 +44,14 @@ class Disk:
             self.engine = engine.crash(power, rng.choice((0, 0, rng.randint(0, engine.unsynced_writes))))
             return
         assert self._directory is not None
-        found = self._directory / ("synced" if power else str(self._opened))
         self._opened += 1
-        self._copy(found, self._directory / str(self._opened))
+        path = self._directory / str(self._opened)
+        if power:
+            shutil.copytree(self._directory / "synced", path, ignore=shutil.ignore_patterns("LOCK"))
+        else:
+            engine.checkpoint(str(path))
         engine.close()
-        self.engine = RocksEngine(str(self._directory / str(self._opened)))
-
-    def _copy(self, source: Path, target: Path) -> None:
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("LOCK"))
+        self.engine = RocksEngine(str(path))
 
 
 class Layouts:

@@ -6,10 +6,18 @@ from __future__ import annotations
 from shards.engine import Engine
 from shards.layouts import LAYOUTS, OpenLayout
 from shards.layouts.port import Layout, LayoutOptions
-from shards.layouts.record_batch import IndexBounds, RecordBatch
+from shards.layouts.record_batch import Bounds, RecordBatch
 
-SMALL = IndexBounds(
-    run_entries=8, flush_runs=2, ram_entries_max=60, fold_segments=3, slice_entries=8, slice_pages=2, slice_messages=5, page_entries=4
+SMALL = Bounds(
+    run_entries=8,
+    flush_runs=2,
+    ram_entries_max=60,
+    fold_segments=3,
+    slice_entries=8,
+    slice_pages=2,
+    slice_messages=5,
+    sampled_records=1,
+    page_entries=4,
 )
 
 

@@ -14,7 +14,7 @@ import pytest
 from shards.engine import Engine, Op, StoreFailed
 from shards.layouts import LAYOUTS
 from shards.layouts.record_batch.entries import Entries
-from shards.layouts.record_batch.paged_index import IndexBounds, _Job
+from shards.layouts.record_batch.paged_index import Bounds, _Job
 from shards.layouts.record_batch.pages import IndexState, Segment
 from shards.layouts.record_batch.postings import Postings
 from shards.layouts.record_batch.scanning import Scanner, _Taken
@@ -145,7 +145,7 @@ def a_segment_claims_more_than_it_covers(monkeypatch: pytest.MonkeyPatch) -> Non
 def the_row_of_a_segment_is_written_before_its_last_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     step = _Job.step
 
-    def planted(self: _Job, engine: Engine, family: int, bounds: IndexBounds) -> tuple[list[Op], bool]:
+    def planted(self: _Job, engine: Engine, family: int, bounds: Bounds) -> tuple[list[Op], bool]:
         ops, _ = step(self, engine, family, bounds)
         if self._runs and self._level == self._index.levels:
             self._after = self._outcome(0)

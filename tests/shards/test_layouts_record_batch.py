@@ -10,7 +10,7 @@ import pytest
 from shards.engine import Op, StoreFailed, StoreFull
 from shards.engine_memory import MemoryEngine
 from shards.layouts.port import Layout, LayoutOptions, Stream
-from shards.layouts.record_batch import IndexBounds, RecordBatch
+from shards.layouts.record_batch import Bounds, RecordBatch
 from shards.layouts.record_batch.merging import Merge, RunSource
 from shards.layouts.record_batch.pages import (
     BadIndex,
@@ -23,22 +23,38 @@ from shards.layouts.record_batch.pages import (
     segment_prefix,
     state_key,
 )
-from shards.layouts.record_batch.values import BATCH, SINGLE, BadValue, batches, encode_batch, message_of, open_batch, pack_position
+from shards.layouts.record_batch.values import (
+    BATCH,
+    KEY_BYTES,
+    KIND_AT,
+    SINGLE,
+    BadValue,
+    batches,
+    check_single,
+    encode_batch,
+    encode_single,
+    message_of,
+    open_batch,
+)
 from shards.messages import encode_message
 
 MANY = 1 << 40
 STATIC = bytes.fromhex("a1a2a3a4a5a6a7a8")
-GOLDEN_SINGLE = ("bda91198af13a1330102030405060708", "113159733776616c7565")
+SMALL = Bounds(
+    run_entries=16, flush_runs=2, fold_segments=3, slice_entries=16, slice_pages=2, slice_messages=10, sampled_records=1, page_entries=4
+)
+GOLDEN_VARYING = ("bda91198af13a1330102030405060708", "1164f3f5f076616c7565")
+GOLDEN_SINGLE = ("a1a2a3a4a5a6a7a8010203040506070811c5bb6c58", "76616c7565")
 GOLDEN_BATCH = (
-    "a1a2a3a4a5a6a7a80000000000001102",
-    "210000008da0b80c0300000034000000001000000000000000000000010000000201000031000000310000003400000061626300",
+    "a1a2a3a4a5a6a7a8000000000000110221dfa7eae2",
+    "030000002c000000001000000000000000000000010000000201000029000000290000002c00000061626300",
 )
 
 
-def opened(thresholds: tuple[int | None, ...], bounds: IndexBounds | None = None) -> tuple[MemoryEngine, RecordBatch]:
+def opened(thresholds: tuple[int | None, ...], bounds: Bounds | None = None) -> tuple[MemoryEngine, RecordBatch]:
     engine = MemoryEngine()
     engine.create_family(1)
-    return engine, RecordBatch.open(engine, 1, LayoutOptions(thresholds), bounds or IndexBounds())
+    return engine, RecordBatch.open(engine, 1, LayoutOptions(thresholds), bounds or Bounds())
 
 
 def write(engine: MemoryEngine, layout: Layout, messages: list[tuple[int, bytes, bytes]]) -> list[Op]:
@@ -56,8 +72,9 @@ def some(count: int, start: int, topic: bytes = b"a/b", size: int = 20) -> list[
     return [(start + n, topic, encode_message(1, n, b"c", topic, bytes(size))) for n in range(count)]
 
 
-def values_of(ops: list[Op]) -> list[bytes]:
-    return [value for _, key, value in ops if value is not None and not key.startswith(bytes(7))]
+def kinds(ops: list[Op]) -> list[int]:
+    """What each op with messages of a stream without varying levels is."""
+    return [key[KIND_AT] for _, key, _ in ops if len(key) == KEY_BYTES]
 
 
 def read(layout: Layout, topic_filter: bytes, upto: int = MANY) -> list[tuple[int, bytes]]:
@@ -68,16 +85,23 @@ def read(layout: Layout, topic_filter: bytes, upto: int = MANY) -> list[tuple[in
 # ---- values
 
 
-def test_a_single_value_is_that_of_the_format_page() -> None:
-    # Property: golden bytes; a change here is a new kind, never a change of this one.
+def test_single_values_are_those_of_the_format_page() -> None:
+    # Property: golden bytes of both forms; a change here is a new kind, never a change of these.
     _, layout = opened((9, 0))
     ops: list[Op] = []
     layout.put(ops, layout.key_of(b"plant/7/t"), 0x0102030405060708, b"value")
     layout.flush(ops)
     ((_, key, value),) = ops
     assert value is not None
-    assert (key.hex(), value.hex()) == GOLDEN_SINGLE
+    assert (key.hex(), value.hex()) == GOLDEN_VARYING
     assert message_of(key, value) == b"value"
+    key, value = encode_single(STATIC, 0x0102030405060708, b"value")
+    assert (key.hex(), value.hex()) == GOLDEN_SINGLE
+    check_single(key, value)
+    ops = []
+    literal = layout.key_of(b"plant")
+    layout.put(ops, literal, 77, b"other")
+    assert ops == [(1, *encode_single(literal.static, 77, b"other"))]
 
 
 def test_a_batch_is_that_of_the_format_page() -> None:
@@ -90,40 +114,52 @@ def test_a_batch_is_that_of_the_format_page() -> None:
     assert [batch.index_after(position) for position in (0, 0xFFF, 0x1000, 0x1001, 0x1101, 0x1102, MANY)] == [0, 0, 1, 2, 2, 3, 3]
 
 
-@pytest.mark.parametrize("kind", ["single", "batch"])
+@pytest.mark.parametrize("kind", ["varying", "single", "batch"])
 def test_every_flipped_bit_and_every_wrong_key_is_found(kind: str) -> None:
     # Property: no damaged value is ever read as a message, nor one that lies under the key of another.
-    engine, layout = opened((None,))
-    write(engine, layout, some(16 if kind == "single" else 60, 1))
-    keys = [
-        key for key, value in engine.scan(1, b"\0" * 7 + b"\xff", b"\xff" * 20, MANY) if value[0] == (SINGLE if kind == "single" else BATCH)
-    ]
-    key = keys[-1]
-    value = engine.get(1, key)
-    assert value is not None
+    engine, layout = opened((0,) if kind == "varying" else (None,))
+    many = 60 if kind == "batch" else 3
+    write(engine, layout, some(many, 1))
+    ops = write(engine, layout, some(many, 1000))
+    number, key, value = ops[-1]
+    assert value is not None and len(key) == (16 if kind == "varying" else KEY_BYTES)
+    assert kind != "batch" or key[KIND_AT] == BATCH
     rng = random.Random(1)
     for place in {0, 1, 2, 3, 4, 5, 6, *[rng.randrange(len(value)) for _ in range(60)]}:
         damaged = bytearray(value)
         damaged[place] ^= 1 << rng.randrange(8)
-        engine.write([(1, key, bytes(damaged))])
+        engine.write([(number, key, bytes(damaged))])
         with pytest.raises(BadValue):
             read(layout, b"#")
     for cut in (0, 4, 5, 20, len(value) - 1):
-        engine.write([(1, key, value[:cut])])
+        engine.write([(number, key, value[:cut])])
         with pytest.raises(BadValue):
             read(layout, b"#")
-    engine.write([(1, key, None), (1, key[:8] + pack_position(5000), value)])
-    with pytest.raises(BadValue):
-        read(layout, b"#")
+    engine.write([(number, key, None)])
+    for bit in range(8 * 8, 8 * len(key)):
+        # A wrong position, kind or checksum; a wrong static key is another stream, so it is tried below.
+        wrong = bytearray(key)
+        wrong[bit // 8] ^= 1 << bit % 8
+        if MANY > int.from_bytes(wrong[8:16], "big") > 0:
+            engine.write([(number, bytes(wrong), value)])
+            with pytest.raises(BadValue):
+                read(layout, b"#")
+            engine.write([(number, bytes(wrong), None)])
+    if kind != "batch":
+        with pytest.raises(BadValue):
+            check_single(STATIC + key[8:], value)
 
 
 def test_a_value_of_a_later_version_is_refused_with_a_sentence() -> None:
     # Property: what this program does not know is named, and never guessed at.
-    engine, layout = opened((None,))
-    ((_, key, _),) = [op for op in write(engine, layout, some(1, 7)) if not op[1].startswith(bytes(7))]
-    engine.write([(1, key, b"\x12" + bytes(30))])
-    with pytest.raises(BadValue, match=r"position 7: a value of kind 0x12 found, this program reads 0x11 and 0x21"):
-        read(layout, b"#")
+    for thresholds in ((None,), (0,)):
+        engine, layout = opened(thresholds)
+        number, key, value = write(engine, layout, some(1, 7))[-1]
+        assert value is not None
+        later = (key[:KIND_AT] + b"\x12" + key[KIND_AT + 1 :], value) if len(key) == KEY_BYTES else (key, b"\x12" + value[1:])
+        engine.write([(number, key, None), (number, *later)])
+        with pytest.raises(BadValue, match=r"position 7: a value of kind 0x12 found, this program reads 0x11 and 0x21"):
+            read(layout, b"#")
 
 
 def test_a_batch_holds_sixteen_to_sixtyfour_messages_and_64_kib() -> None:
@@ -143,21 +179,29 @@ def test_a_batch_holds_sixteen_to_sixtyfour_messages_and_64_kib() -> None:
     assert [each for part in batches(far) for each in part] == far
 
 
-def test_a_stream_without_varying_levels_is_batched_when_a_record_has_many_of_it() -> None:
-    # Property: the first sixteen of a stream that was quiet are single values, then batches, until a record has fewer again.
-    engine, layout = opened((None,))
-    assert [value[0] for value in values_of(write(engine, layout, some(100, 0)))] == [SINGLE] * 16 + [BATCH, BATCH]
-    assert [value[0] for value in values_of(write(engine, layout, some(64, 200)))] == [BATCH]
-    assert [value[0] for value in values_of(write(engine, layout, some(3, 300)))] == [SINGLE] * 3
-    assert [value[0] for value in values_of(write(engine, layout, some(16, 400)))] == [SINGLE] * 16
-    assert [value[0] for value in values_of(write(engine, layout, some(16, 500)))] == [BATCH]
-    assert len(read(layout, b"#")) == 100 + 64 + 3 + 16 + 16 - 1  # position 0 is not after 0
+def test_a_stream_without_varying_levels_is_batched_when_records_have_many_of_it() -> None:
+    # Property: after a record with sixteen messages that was looked at, batches, until a record has fewer; nothing is lost on the way.
+    engine, layout = opened((None,), Bounds(sampled_records=2))
+    assert kinds(write(engine, layout, some(100, 1))) == [SINGLE] * 100
+    assert kinds(write(engine, layout, some(100, 200))) == [BATCH] * 2
+    assert kinds(write(engine, layout, some(70, 300))) == [BATCH] + [SINGLE] * 6
+    assert kinds(write(engine, layout, some(3, 400))) == [SINGLE] * 3
+    assert kinds(write(engine, layout, some(16, 500))) == [SINGLE] * 16, "looked at"
+    assert kinds(write(engine, layout, some(16, 600))) == [BATCH]
+    assert kinds(write(engine, layout, [])) == []
+    assert kinds(write(engine, layout, some(16, 700))) == [SINGLE] * 16, "not looked at"
+    assert kinds(write(engine, layout, some(16, 800))) == [SINGLE] * 16, "looked at"
+    assert kinds(write(engine, layout, [*some(16, 900), *some(5, 950, b"x")])) == [SINGLE] * 5 + [BATCH]
+    assert len(read(layout, b"a/b")) == 100 + 100 + 70 + 3 + 16 * 5
+    assert len(read(layout, b"x")) == 5
 
 
 def test_a_stream_with_varying_levels_is_never_batched() -> None:
     # Property: one device out of many is never paid for with the messages of others; a message is one op, however many levels vary.
-    engine, layout = opened((0,))
-    assert [value[0] for value in values_of(write(engine, layout, some(200, 1, b"a/b/c")))] == [SINGLE] * 200
+    engine, layout = opened((0,), SMALL)
+    for start in (1, 1000):
+        ops = write(engine, layout, some(200, start, b"a/b/c"))
+        assert len([key for _, key, value in ops if len(key) == 16]) == 200
 
 
 # ---- index rows
@@ -223,8 +267,6 @@ def test_a_merge_in_slices_is_one_sort(seed: int) -> None:
 
 # ---- the life of an index
 
-SMALL = IndexBounds(run_entries=16, flush_runs=2, fold_segments=3, slice_entries=16, slice_pages=2, slice_messages=10, page_entries=4)
-
 
 def devices(count: int, start: int, rng: random.Random, of: int = 12) -> list[tuple[int, bytes, bytes]]:
     found = []
@@ -289,7 +331,7 @@ def test_the_index_is_written_for_committed_messages_only() -> None:
 
 def test_entries_in_ram_are_bounded_over_all_streams() -> None:
     # Property: many streams with few messages each are written out, too, when together they pass the bound.
-    bounds = IndexBounds(run_entries=64, ram_entries_max=200, page_entries=16)
+    bounds = Bounds(run_entries=64, ram_entries_max=200, page_entries=16)
     engine, layout = opened((None, 0), bounds)
     position = 0
     for _ in range(40):
@@ -402,7 +444,7 @@ def test_an_index_without_its_message_is_loud() -> None:
 
 def test_what_a_reader_left_of_a_batch_is_kept_within_a_bound() -> None:
     # Property: small reads of many streams keep a bounded number of batches in RAM, and get every message.
-    engine, layout = opened((None,))
+    engine, layout = opened((None,), SMALL)
     for start in (1, 10_000):
         write(engine, layout, [each for n in range(60) for each in some(40, start + 100 * n, b"t%d" % n)])
     streams = layout.streams(b"#")

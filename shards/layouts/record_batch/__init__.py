@@ -7,6 +7,6 @@ layout is the port's implementation, values and pages are the formats; paged_ind
 from __future__ import annotations
 
 from shards.layouts.record_batch.layout import RecordBatch
-from shards.layouts.record_batch.paged_index import IndexBounds
+from shards.layouts.record_batch.paged_index import Bounds
 
-__all__ = ["IndexBounds", "RecordBatch"]
+__all__ = ["Bounds", "RecordBatch"]

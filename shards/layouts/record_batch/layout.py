@@ -1,8 +1,9 @@
 """Messages in position order, one by one or in batches; varying levels are indexed later, in sorted pages.
 
 Of a stream with varying levels each message is a value of its own, and its index entries are written when there are many of
-them (paged_index). Of a stream without, a record that has at least sixteen messages writes them as batches, fewer as single
-values (values). Formats: docs/formats.md, "Generation, layout record_batch".
+them (paged_index). A stream without is busy when a record had at least sixteen messages of it, which is looked at in every eighth
+record, as counting costs: its messages are then held until the record ends and written as batches (values), until a record has
+fewer than sixteen. All other messages are single values at once. Formats: docs/formats.md, "Generation, layout record_batch".
 
 A place is a message position, never a batch: batches lie under the position of their last message, so a seek to the next
 position lands in the batch that has it, and a batch is cut wherever ``after`` and ``upto`` say.
@@ -15,21 +16,27 @@ Holds:
 
 from __future__ import annotations
 
+from collections import Counter
 from zlib import crc32
 
 from shards.engine import Engine, Op, StoreFailed
 from shards.layouts.learned import growth_ops, has, hash_of, load_structure, stream_of, streams_of
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
-from shards.layouts.record_batch.paged_index import IndexBounds, PagedIndex
+from shards.layouts.record_batch.paged_index import Bounds, PagedIndex
 from shards.layouts.record_batch.scanning import UNKNOWN, LiteralStream, Scanner
 from shards.layouts.record_batch.values import (
     BATCH_MESSAGES_MIN,
+    KEY_BYTES,
+    POSITION_AT,
+    PRIME,
     SINGLE,
     batches,
     encode_batch,
+    encode_single,
     message_of,
     pack_position,
     pack_single,
+    pack_tail,
 )
 from shards.lts import TopicStructure
 from shards.messages import topic_of
@@ -41,7 +48,7 @@ _FETCH_MAX = 128
 class RecordBatch:
     """One generation in this layout."""
 
-    def __init__(self, engine: Engine, family: int, structure: TopicStructure, empty: bool, bounds: IndexBounds) -> None:
+    def __init__(self, engine: Engine, family: int, structure: TopicStructure, empty: bool, bounds: Bounds) -> None:
         self._engine = engine
         self._family = family
         self._structure = structure
@@ -49,13 +56,13 @@ class RecordBatch:
         self._index = PagedIndex(engine, family, () if empty else structure.leaves(), bounds)
         self._rows: dict[bytes, bytearray] = {}
         self._literal: dict[bytes, LiteralStream] = {}
-        self._touched: list[tuple[bytes, LiteralStream]] = []
-        self._record = 1
+        self._held: dict[bytes, list[tuple[int, bytes]]] = {}
+        self._record = 0
         self._before = 0 if empty else UNKNOWN
         self._scanner = Scanner(engine, family)
 
     @classmethod
-    def open(cls, engine: Engine, family: int, options: LayoutOptions, bounds: IndexBounds = IndexBounds()) -> RecordBatch:  # noqa: B008
+    def open(cls, engine: Engine, family: int, options: LayoutOptions, bounds: Bounds = Bounds()) -> RecordBatch:  # noqa: B008
         """Load the learned structure; indexes are loaded when they are needed, or in idle moments."""
         structure = load_structure(engine, family, options)
         return cls(engine, family, structure, len(structure) == 0, bounds)
@@ -72,70 +79,62 @@ class RecordBatch:
     def key_of(self, topic: bytes) -> TopicKey:
         leaf, varying = self._structure.learn(topic)
         static = leaf.static
-        if varying:
-            if static not in self._rows:
-                self._rows[static] = self._index.of(static, leaf.levels).entries.rows
-        elif static not in self._literal:
-            self._literal[static] = LiteralStream(self._before)
-        return TopicKey(self._family, static, b"".join([hash_of(value) for value in varying]), ())
+        if varying and static not in self._rows:
+            self._rows[static] = self._index.of(static, leaf.levels).entries.rows
+        return TopicKey(self._family, static, b"".join([hash_of(value) for value in varying]), (), crc32(static))
 
     def take_growth(self) -> list[Op]:
         return growth_ops(self._structure, self._family)
 
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
-        family, static, hashes, _ = key
+        family, static, hashes, _, begun = key
         if hashes:
             at = pack_position(position)
             rows = self._rows[static]
             rows += at
             rows += hashes
-            data = static + at
+            ops.append((family, static + at, pack_single(SINGLE, crc32(value, begun ^ position % PRIME)) + value))
+            return
+        held = self._held.get(static)
+        if held is None:
+            ops.append((family, static + pack_tail(position, SINGLE, crc32(value, begun ^ position % PRIME)), value))
         else:
-            stream = self._literal[static]
-            if stream.busy:
-                if not stream.held:
-                    self._touched.append((static, stream))
-                stream.held.append((position, value))
-                return
-            if stream.record != self._record:
-                stream.record = self._record
-                stream.count = 1
-            else:
-                stream.count += 1
-                stream.busy = stream.count >= BATCH_MESSAGES_MIN
-            data = static + pack_position(position)
-        ops.append((family, data, pack_single(SINGLE, crc32(value, crc32(data))) + value))
+            held.append((position, value))
 
     def flush(self, ops: list[Op]) -> None:
-        family = self._family
         self._index.noted(len(ops))
+        busy = self._busy(ops) if self._record % self._bounds.sampled_records == 0 else []
         self._record += 1
-        if not self._touched:
-            return
-        for static, stream in self._touched:
-            held = stream.held
-            if len(held) < BATCH_MESSAGES_MIN:
-                stream.busy = False
-                for position, message in held:
-                    key = static + pack_position(position)
-                    ops.append((family, key, pack_single(SINGLE, crc32(message, crc32(key))) + message))
-            else:
-                self._put_many(ops, static, stream)
-            stream.held = []
-        self._touched = []
+        if self._held:
+            for static, held in list(self._held.items()):
+                self._put_held(ops, static, held)
+        for static in busy:
+            self._held[static] = []
 
-    def _put_many(self, ops: list[Op], static: bytes, literal: LiteralStream) -> None:
-        for part in batches(literal.held):
+    def _busy(self, ops: list[Op]) -> list[bytes]:
+        """Streams of which this record alone has enough for a batch."""
+        if len(ops) < BATCH_MESSAGES_MIN:
+            return []
+        family = self._family
+        counts = Counter([key[:POSITION_AT] for number, key, _ in ops if len(key) == KEY_BYTES and number == family])
+        return [static for static, count in counts.items() if count >= BATCH_MESSAGES_MIN]
+
+    def _put_held(self, ops: list[Op], static: bytes, held: list[tuple[int, bytes]]) -> None:
+        if len(held) < BATCH_MESSAGES_MIN:
+            del self._held[static]
+        else:
+            self._held[static] = []
+        for part in batches(held):
             if len(part) == 1:
-                key = static + pack_position(part[0][0])
-                message = part[0][1]
-                ops.append((self._family, key, pack_single(SINGLE, crc32(message, crc32(key))) + message))
+                ops.append((self._family, *encode_single(static, *part[0])))
             else:
                 ops.append((self._family, *encode_batch(static, part)))
-                literal.batched = max(literal.batched, part[-1][0])
+                stream = self._literal_stream(static)
+                assert stream is not None
+                stream.batched = max(stream.batched, part[-1][0])
 
     def seal(self) -> None:
-        assert not self._touched, "sealed in the middle of a record"
+        assert not any(self._held.values()), "sealed in the middle of a record"
         self._index.seal()
 
     def idle_work(self, upto: int) -> bool:

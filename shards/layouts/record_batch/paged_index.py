@@ -31,10 +31,11 @@ _ALL = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class IndexBounds:
+class Bounds:
     """run_entries: how many are sorted at once.  flush_runs: so many runs of a stream become a segment.  ram_entries_max: over
     all streams of the generation; 8 bytes for the position and 8 for each level, 16 for each level when sorted.  fold_segments: so many of
-    like size become one.  slice_entries, slice_pages: what one slice of idle work merges, or deletes.  slice_messages: and reads."""
+    like size become one.  slice_entries, slice_pages: what one slice of idle work merges, or deletes.  slice_messages: and reads.
+    sampled_records: every so many records busy streams are looked for."""
 
     run_entries: int = 8192
     flush_runs: int = 8
@@ -43,11 +44,12 @@ class IndexBounds:
     slice_entries: int = 8192
     slice_pages: int = 64
     slice_messages: int = 512
+    sampled_records: int = 8
     page_entries: int = PAGE_ENTRIES_MAX
 
 
 class PagedIndex:
-    def __init__(self, engine: Engine, family: int, there: Iterable[Leaf], bounds: IndexBounds) -> None:
+    def __init__(self, engine: Engine, family: int, there: Iterable[Leaf], bounds: Bounds) -> None:
         """there: the streams that the family may already have messages of."""
         self._engine = engine
         self._family = family
@@ -207,7 +209,7 @@ class _Job:
         self._merge: Merge | None = None
         self._after = index.state
 
-    def step(self, engine: Engine, family: int, bounds: IndexBounds) -> tuple[list[Op], bool]:
+    def step(self, engine: Engine, family: int, bounds: Bounds) -> tuple[list[Op], bool]:
         """Ops of the next slice, and whether they are the last: then ``finish`` is to be called when they are written."""
         index = self._index
         if self._merge is None:

@@ -12,43 +12,41 @@ from shards.engine import Engine
 from shards.layouts.port import Read
 from shards.layouts.record_batch.values import (
     BATCH,
+    KEY_BYTES,
+    KIND_AT,
     POSITION_AT,
+    PRIME,
     SINGLE,
     SINGLE_HEADER_BYTES,
     Batch,
-    bad_value,
+    damaged,
     message_of,
     open_batch,
     pack_position,
+    unknown,
     unpack_position,
-    unpack_single,
+    unpack_tail,
 )
 
 BATCHES_HELD_MAX = 32
 """Batches of which a reader has not had all: 2 MiB at most."""
 
 _VALUES_FIRST = 8
-_BATCH_KIND = bytes((BATCH,))
 _STREAM_END = b"\xff" * 9
 
 UNKNOWN = 1 << 64
 
 
 class LiteralStream:
-    """What is known of a stream without varying levels.
+    """What readers have to know of a stream without varying levels.
 
-    record, count: how many messages it has in the record that is being made.  busy: the record before the last had enough for a
-    batch, so messages are held until the record ends; held: those messages.  batched: where the newest batch put ends.  before: of
-    those that were there when the generation was opened none reaches beyond this position.  density: messages per value when last
-    read, 0 at first.
+    batched: where the newest batch put ends.  before: of the batches that were there when the generation was opened none reaches
+    beyond this position.  density: messages per value when last read, 0 at first.
     """
 
-    __slots__ = ("batched", "before", "busy", "count", "density", "held", "record")
+    __slots__ = ("batched", "before", "density")
 
     def __init__(self, before: int) -> None:
-        self.record = self.count = 0
-        self.busy = False
-        self.held: list[tuple[int, bytes]] = []
         self.batched = 0
         self.before = before
         self.density = 0.0
@@ -109,21 +107,23 @@ class Scanner:
     def _values(self, static: bytes, found: list[tuple[bytes, bytes]], taken: _Taken) -> float:
         """Take what fits; returns how many messages a value had, on average of those looked at."""
         seen = count = 0
+        begun = crc32(static)
         for key, value in found:
-            kind, crc = unpack_single(value) if len(value) > SINGLE_HEADER_BYTES else (0, 0)
+            if len(key) != KEY_BYTES:
+                raise damaged(key, value)
+            position, kind, crc = unpack_tail(key, POSITION_AT)
             seen += 1
             if kind == SINGLE:
-                message = value[SINGLE_HEADER_BYTES:]
-                if crc32(message, crc32(key)) != crc:
-                    raise bad_value(key, value)
+                if crc32(value, begun ^ position % PRIME) != crc:
+                    raise damaged(key, value)
                 count += 1
-                taken.single(unpack_position(key, POSITION_AT)[0], message)
+                taken.single(position, value)
             elif kind == BATCH:
                 batch = open_batch(key, value)
                 count += len(batch.offsets)
                 self._take(static, batch, taken)
             else:
-                raise bad_value(key, value)
+                raise unknown(key, key[KIND_AT : KIND_AT + 1])
             if taken.full:
                 break
         return count / seen if seen else 0.0
@@ -135,7 +135,7 @@ class Scanner:
             stream.before = min(stream.before, taken.upto)
             return
         key, value = found[0]
-        if value[:1] == _BATCH_KIND:
+        if key[KIND_AT] == BATCH:
             batch = open_batch(key, value)
             if batch.first <= taken.upto:
                 self._take(static, batch, taken)

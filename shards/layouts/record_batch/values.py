@@ -1,13 +1,18 @@
-"""The values under data keys: one message, or a batch of messages that one record has of one stream.
+"""Messages as keys and values: one by one, or a batch of messages that one record has of one stream.
 
-Key: static[8] | position u64 BE, of a batch the position of its last message. Values (docs/formats.md, "Generation, layout
-record_batch"), little-endian; the first byte is kind and version:
+Formats (docs/formats.md, "Generation, layout record_batch"); numbers in keys big-endian, in values little-endian:
 
-    single  0x11 | crc u32 | message
-    batch   0x21 | 0 u8 | 0 u16 | crc u32 | n u32 | length u32 | first position u64 | offset u32[n] | end u32[n] | messages
+    varying levels   static[8] | position u64                      -> 0x11 | crc u32 | message
+    none             static[8] | position u64 | 0x11 | crc u32     -> message
+                     static[8] | last position u64 | 0x21 | crc u32
+                     -> n u32 | length u32 | first position u64 | offset u32[n] | end u32[n] | messages
 
-offset: a message's position above the first one. end: where the message ends in the value. The checksum is zlib's crc32 of the
-key and then of the value without the checksum (single: of the message), so that a value under a wrong key is found out too.
+offset: a message's position above the first one. end: where the message ends in the value. 0x11 and 0x21 are kind and version.
+Messages of a stream with varying levels are looked up by position, so nothing may follow it in their keys. All others are only
+scanned, and with the checksum in the key the value is the message as it came, which need not be copied.
+
+The checksum is zlib's crc32 of the value (of the message, where it is in the value), begun with a number made of static key and
+position (``begun``), so that a value under a wrong key is found out, too.
 
 A batch is never changed, and holds messages of one stream with no other one of that stream between them.
 """
@@ -39,38 +44,66 @@ BATCH_BYTES_MAX = 64 << 10
 
 _SINGLE = Struct("<BI")
 SINGLE_HEADER_BYTES = _SINGLE.size
-_BATCH = Struct("<BBHIIIQ")
+_BATCH = Struct("<IIQ")
 _OFFSET_MAX = 0xFFFFFFFF
 
+PRIME = 4_294_967_291
+"""The largest below 2**32: no flipped bit of a position leaves its rest by this as it was."""
+
 pack_single = _SINGLE.pack
-unpack_single = _SINGLE.unpack_from
+_unpack_single = _SINGLE.unpack_from
 pack_position = Struct(">Q").pack
 unpack_position = Struct(">Q").unpack_from
 POSITION_AT = 8
+pack_tail = Struct(">QBI").pack
+"""(position, kind, checksum): what follows the static key where no level varies."""
+unpack_tail = Struct(">QBI").unpack_from
+KIND_AT = 16
+KEY_BYTES = 21
 
 
 class BadValue(StoreFailed):
     """A stored value that is damaged, is under the wrong key, or is of a kind this program does not know."""
 
 
+def begun(static: bytes, position: int) -> int:
+    """What the checksum of a value under this key begins with."""
+    return crc32(static) ^ position % PRIME
+
+
 def message_of(key: bytes, value: bytes) -> bytes:
-    """The message of a single value."""
-    kind, crc = unpack_single(value) if len(value) >= SINGLE_HEADER_BYTES else (0, 0)
+    """The message of a single value of a stream with varying levels."""
+    kind, crc = _unpack_single(value) if len(value) >= SINGLE_HEADER_BYTES else (0, 0)
     message = value[SINGLE_HEADER_BYTES:]
-    if kind != SINGLE or crc32(message, crc32(key)) != crc:
-        raise bad_value(key, value)
+    if kind != SINGLE:
+        raise unknown(key, value[:1])
+    if crc32(message, begun(key[:POSITION_AT], unpack_position(key, POSITION_AT)[0])) != crc:
+        raise damaged(key, value)
     return message
 
 
-def bad_value(key: bytes, value: bytes) -> BadValue:
-    """What is wrong with a value that was refused, in a sentence."""
-    static, position = key[:8].hex(), unpack_position(key, POSITION_AT)[0]
-    kind = value[0] if value else 0
-    if kind in (SINGLE, BATCH):
-        return BadValue(f"stream {static}, position {position}: the value of {len(value)} bytes is damaged, or belongs to another key")
-    return BadValue(
-        f"stream {static}, position {position}: a value of kind {kind:#04x} found, this program reads {SINGLE:#04x} and {BATCH:#04x}"
-    )
+def check_single(key: bytes, value: bytes) -> None:
+    """Raise unless this is an undamaged single message of either form."""
+    if len(key) < KEY_BYTES:
+        message_of(key, value)
+        return
+    position, kind, crc = unpack_tail(key, POSITION_AT)
+    if kind != SINGLE:
+        raise unknown(key, key[KIND_AT : KIND_AT + 1])
+    if crc32(value, begun(key[:POSITION_AT], position)) != crc:
+        raise damaged(key, value)
+
+
+def unknown(key: bytes, kind: bytes) -> BadValue:
+    return BadValue(f"{_where(key)}: a value of kind 0x{kind.hex()} found, this program reads {SINGLE:#04x} and {BATCH:#04x}")
+
+
+def damaged(key: bytes, value: bytes) -> BadValue:
+    return BadValue(f"{_where(key)}: the value of {len(value)} bytes is damaged, or belongs to another key")
+
+
+def _where(key: bytes) -> str:
+    return f"stream {key[:POSITION_AT].hex()}, position {int.from_bytes(key[POSITION_AT : POSITION_AT + 8], 'big')}"
 
 
 class Batch(NamedTuple):
@@ -102,9 +135,14 @@ def batch_header_bytes(count: int) -> int:
     return _BATCH.size + 8 * count
 
 
+def encode_single(static: bytes, position: int, message: bytes) -> tuple[bytes, bytes]:
+    """(key, value) of a message of a stream without varying levels."""
+    return static + pack_tail(position, SINGLE, crc32(message, begun(static, position))), message
+
+
 def encode_batch(static: bytes, messages: Sequence[tuple[int, bytes]]) -> tuple[bytes, bytes]:
     """(key, value) of these messages, in the order of their positions; they must be within the bounds of ``batches``."""
-    first = messages[0][0]
+    first, last = messages[0][0], messages[-1][0]
     count = len(messages)
     offsets = array("I", [position - first for position, _ in messages])
     end = batch_header_bytes(count)
@@ -112,27 +150,25 @@ def encode_batch(static: bytes, messages: Sequence[tuple[int, bytes]]) -> tuple[
     for _, message in messages:
         end += len(message)
         ends.append(end)
-    body = b"".join((offsets.tobytes(), ends.tobytes(), *[message for _, message in messages]))
-    key = static + pack_position(messages[-1][0])
-    header = _BATCH.pack(BATCH, 0, 0, 0, count, end, first)
-    crc = crc32(body, crc32(header[8:], crc32(header[:4], crc32(key))))
-    return key, _BATCH.pack(BATCH, 0, 0, crc, count, end, first) + body
+    header = _BATCH.pack(count, end, first)
+    value = b"".join((header, offsets.tobytes(), ends.tobytes(), *[message for _, message in messages]))
+    return static + pack_tail(last, BATCH, crc32(value, begun(static, last))), value
 
 
 def open_batch(key: bytes, value: bytes) -> Batch:
-    """The batch in a value whose kind says that it is one."""
-    view = memoryview(value)
-    if len(value) < _BATCH.size:
-        raise bad_value(key, value)
-    _, _, _, crc, count, length, first = _BATCH.unpack_from(value)
+    """The batch under a key whose kind says that it is one."""
+    last, _, crc = unpack_tail(key, POSITION_AT)
+    if len(value) < _BATCH.size or crc32(value, begun(key[:POSITION_AT], last)) != crc:
+        raise damaged(key, value)
+    count, length, first = _BATCH.unpack_from(value)
     at = batch_header_bytes(count)
-    if length != len(value) or count < 1 or at > length or crc32(view[8:], crc32(view[:4], crc32(key))) != crc:
-        raise bad_value(key, value)
+    if length != len(value) or count < 1 or at > length:
+        raise damaged(key, value)
+    view = memoryview(value)
     offsets = view[_BATCH.size : _BATCH.size + 4 * count].cast("I")
     ends = view[_BATCH.size + 4 * count : at].cast("I")
-    last = first + offsets[-1]
-    if last != unpack_position(key, POSITION_AT)[0] or ends[-1] != length:
-        raise bad_value(key, value)
+    if first + offsets[-1] != last or ends[-1] != length:
+        raise damaged(key, value)
     return Batch(first, last, offsets, ends, value)
 
 

@@ -1,0 +1,43 @@
+"""What a worker tells: plain figures, as JSON lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Per message, in us of CPU. loop: the thread that writes, with idle work and without the disk's sync. process: all threads, so
+    flushing and compaction too, and the syncs."""
+
+    loop_us: float
+    process_us: float
+    slice_max_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """us: CPU, per message, or per filter when many filters were read.  seeks, entries: what the engine was asked for and gave, per
+    message."""
+
+    us: float
+    first_us: float
+    messages: int
+    seeks: float
+    entries: float
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Idle work after sealing, until there was no more."""
+
+    us_per_message: float
+    slice_max_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """bytes: on disk per message, after everything was flushed.  open_ms: until the store took requests again."""
+
+    bytes_per_message: float
+    open_ms: float
