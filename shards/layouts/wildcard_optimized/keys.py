@@ -56,20 +56,20 @@ class Filter(NamedTuple):
 class KeyMapper:
     """The keys of streams with this many varying levels."""
 
-    __slots__ = ("_dimensions", "base_shift", "epoch_bits", "fields", "key_bytes", "level_bits", "levels")
+    __slots__ = ("_dimensions", "_offset", "epoch_bits", "epoch_shift", "fields", "key_bytes", "levels")
 
-    def __init__(self, levels: int, level_bits: int, epoch_bits: int, index_bytes: int) -> None:
-        assert 0 <= levels <= VARYING_MAX and 0 <= epoch_bits <= POSITION_BITS, (levels, epoch_bits)
-        assert level_bits > 0 and level_bits % 8 == 0 and index_bytes > 0, (level_bits, index_bytes)
+    def __init__(self, levels: int, level_bits: int, epoch_bits: int, index_bits: int, position_bits: int = POSITION_BITS) -> None:
+        assert 0 <= levels <= VARYING_MAX and 0 <= epoch_bits <= position_bits, (levels, epoch_bits)
         self.levels = levels
-        self.level_bits = level_bits
         self.epoch_bits = epoch_bits
-        self._dimensions = (8 * index_bytes, POSITION_BITS, *(level_bits for _ in range(levels)))
+        self._offset = (1 << epoch_bits) - 1
+        self._dimensions = (index_bits, position_bits, *(level_bits for _ in range(levels)))
         total = sum(self._dimensions)
+        assert total % 8 == 0, f"a key of {total} bits is not one of whole bytes"
         self.key_bytes = total // 8
-        self.base_shift = levels * level_bits + epoch_bits
-        """Where the epoch begins in the key."""
-        parts = [(INDEX, 0, 8 * index_bytes), (TIME, epoch_bits, POSITION_BITS - epoch_bits)]
+        self.epoch_shift = levels * level_bits + epoch_bits
+        """The epoch begins at this bit of a key."""
+        parts = [(INDEX, 0, index_bits), (TIME, epoch_bits, position_bits - epoch_bits)]
         parts += [(LEVELS + level, 0, level_bits) for level in range(levels)]
         parts += [(TIME, 0, epoch_bits)]
         fields: list[Field] = []
@@ -94,13 +94,13 @@ class KeyMapper:
             values[dimension] |= (key >> shift & (1 << size) - 1) << at
         return tuple(values)
 
-    def base(self, index: int, hashes: Sequence[int]) -> int:
-        """What all keys of a topic have in common: `base | place(position)` is the key of its message at this position."""
-        return self.key((index, 0, *hashes))
+    def at(self, base: int, position: int) -> int:
+        """The key of a message at this position, of the topic whose key at position 0 is `base`."""
+        return base | position >> self.epoch_bits << self.epoch_shift | position & self._offset
 
     def position(self, key: int) -> int:
-        bits = self.epoch_bits
-        return (key >> self.base_shift & (1 << POSITION_BITS - bits) - 1) << bits | key & (1 << bits) - 1
+        epoch = key >> self.epoch_shift & (1 << self._dimensions[TIME] - self.epoch_bits) - 1
+        return epoch << self.epoch_bits | key & self._offset
 
     # ---- filters
 
