@@ -187,6 +187,13 @@ class MemoryEngine:
             raise StoreFailed(f"checkpoint: {path} exists already")
         self.checkpoints[path] = {number: dict(family.values) for number, family in self._families.items()}
 
+    def copy(self) -> MemoryEngine:
+        """Another engine that has read what this one would tell now; nothing of it is on its disk yet."""
+        self._alive()
+        made = MemoryEngine()
+        made._families = {number: _Family(dict(family.values)) for number, family in self._families.items()}
+        return made
+
     def size_bytes(self) -> int:
         return sum(len(key) + len(value) for family in self._families.values() for key, value in family.values.items())
 

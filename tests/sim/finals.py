@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from tests.sim import replay, rest
 from tests.sim.broker import Broker
 from tests.sim.crowd import Crowd
 from tests.sim.gateway_part import GatewayPart
-from tests.sim.rules import Rules, Violation
+from tests.sim.ledger import Ledger
+from tests.sim.rules import Violation
 from tests.sim.session_part import SessionPart
+from tests.sim.shard_part import ShardPart
 
 
-def check(broker: Broker, crowd: Crowd, rules: Rules) -> None:
+def check(broker: Broker, crowd: Crowd, ledger: Ledger) -> None:
     for part in broker.parts():
         part.check()
+        if isinstance(part, ShardPart):
+            replay.check(part, broker.disks[part.index].engine, broker.shape, broker.world.wall_ms)
+    rest.check(broker.disks, ledger)
+    _nobody_lags(broker)
     _one_connection(broker, crowd)
     _nothing_counted_lost(broker)
 
@@ -22,6 +29,16 @@ def _one_connection(broker: Broker, crowd: Crowd) -> None:
     online = sum(client.online for client in crowd.clients)
     if count != online:
         raise Violation(f"one connection: {online} clients are online, gateways have {count} connections")
+
+
+def _nobody_lags(broker: Broker) -> None:
+    """Every subscription of a connected session has read everything and stands at the head."""
+    for part in broker.parts():
+        if isinstance(part, SessionPart):
+            for session in part.core._state.by_conn.values():
+                behind = [cursor.shard for sub in session.subs.values() for cursor in sub.cursors if not cursor.head]
+                if behind:
+                    raise Violation(f"{part.process.name}: {session.client.decode()} has not read all of shards {behind}")
 
 
 def _nothing_counted_lost(broker: Broker) -> None:

@@ -69,7 +69,7 @@ class Simulation:
         world.run(self.shape.safety_us)
         self.heal()
         self.drain()
-        finals.check(self.broker, self.crowd, self.rules)
+        finals.check(self.broker, self.crowd, self.ledger)
         delivered = sum(sum(sub.got.values()) for subs in self.ledger.subscriptions.values() for sub in subs)
         return Outcome(world.seed, world.history(), world.now_us, world.events, self.faults.count, len(self.ledger.messages), delivered)
 

@@ -1,0 +1,39 @@
+"""Store equal on replay: a core that is opened on a copy of what a shard has written knows what the running one knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shards.core import ShardCore
+from shards.engine_memory import MemoryEngine
+from shards.slots import SlotTable
+from shards.store import Store
+from tests.sim.rules import Violation
+from tests.sim.shape import Shape
+from tests.sim.shard_part import ShardPart
+
+
+def check(part: ShardPart, engine: MemoryEngine, shape: Shape, wall_ms: int) -> None:
+    """For a shard at rest: its draft is empty, and everything that it has submitted is written."""
+    copy = engine.copy()
+    store = Store.open(copy, shape.store, wall_ms=wall_ms)
+    opened = ShardCore(part.index, SlotTable.initial(shape.n_shards), copy, store, shape.shard)
+    running, replayed = _known(part.core, part.store), _known(opened, store)
+    for name, value in running.items():
+        if value != replayed[name]:
+            raise Violation(f"{part.process.name}: {name} is {value}, and replayed from the disk {replayed[name]}")
+
+
+def _known(core: ShardCore, store: Store) -> dict[str, Any]:
+    homes, routes = core._homes, core._routes
+    return {
+        "clients": {client: (state.conn, state.gateway, state.session_id, state.will) for client, state in sorted(homes.live.items())},
+        "sessions that are being erased": sorted(homes.ending.clients),
+        "connection numbers": homes._counter,
+        "literal routes": routes._literal,
+        "wildcard routes": sorted(routes._wild.pairs()),
+        "frames taken": {sender.name: sender.last for sender in core._inbox.senders() if sender.last},
+        "owner token": core._owners.token,
+        "generations": store.generations(),
+        "streams": sorted((generation, stream.static) for generation, stream in store.streams(b"#", 0)),
+    }
