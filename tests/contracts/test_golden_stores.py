@@ -1,0 +1,112 @@
+"""Stores that former commits wrote are opened, read, gone on with and worked on. tests/golden/make.py made them."""
+
+from __future__ import annotations
+
+import ast
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from shards.engine import Engine, Op
+from shards.engine_memory import MemoryEngine
+from shards.engine_rocks import RocksEngine
+from shards.layouts import LAYOUTS
+from shards.messages import encode_message
+from shards.store import Store, StoreOptions
+from tests.golden.make import HERE, digest
+from tests.shards.topic_model import matches
+
+FILTERS = (
+    "#",
+    "hot/#",
+    "device/+/t",
+    "device/7/+",
+    "device/3/t",
+    "fleet/+/sensor/4",
+    "fleet/5/sensor/+",
+    "fleet/2/sensor/2",
+    "$special/#",
+    "+/+",
+)
+MANY = 1 << 40
+NAMES = sorted(path.stem for path in HERE.glob("*.zip"))
+Line = tuple[int, str, str]
+
+
+def expected(name: str) -> list[Line]:
+    found = []
+    for line in (HERE / f"{name}.txt").read_text().splitlines():
+        position, rest = line.split(" ", 1)
+        topic, value = rest.rsplit(" ", 1)
+        found.append((int(position), str(ast.literal_eval(topic)), value))
+    return found
+
+
+def unpacked(name: str, directory: Path) -> RocksEngine:
+    with zipfile.ZipFile(HERE / f"{name}.zip") as packed:
+        packed.extractall(directory / "store")
+    return RocksEngine(str(directory / "store"))
+
+
+def copied(engine: Engine) -> MemoryEngine:
+    copy = MemoryEngine()
+    for family in engine.families():
+        if family:
+            copy.create_family(family)
+        copy.write([(family, key, value) for key, value in engine.scan(family, b"", b"\xff" * 64, MANY)])
+    return copy
+
+
+def check(store: Store, lines: list[Line], upto: int) -> None:
+    for topic_filter in FILTERS:
+        found = []
+        for generation, stream in store.streams(topic_filter.encode(), 0):
+            place, done = 0, False
+            while not done:
+                read = store.read(generation, stream, place, upto, 7, MANY, MANY)
+                found += [(position, digest(value)) for position, value in read.messages]
+                place, done = read.place, read.done
+        assert sorted(found) == [
+            (position, value) for position, topic, value in lines if position <= upto and matches(topic_filter.encode(), topic.encode())
+        ], topic_filter
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine_name", ["rocksdb", "memory"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_store_of_a_former_commit_is_read_and_gone_on_with(name: str, engine_name: str, tmp_path: Path) -> None:
+    # Property: every message is found, before and after idle work, new messages and a roll, cut off anywhere, under any options.
+    stored = unpacked(name, tmp_path)
+    engine: Engine = stored if engine_name == "rocksdb" else copied(stored)
+    store = Store.open(engine, StoreOptions())
+    lines = expected(name)
+    last = lines[-1][0]
+    assert not store.lost_at_open and len(store.generations()) == 3
+    for upto in (last, lines[len(lines) // 2][0], lines[10][0] - 1):
+        check(store, lines, upto)
+    while store.idle_work(last):
+        pass
+    check(store, lines, last)
+    for _ in range(2):
+        last += 1
+        ops: list[Op] = []
+        value = encode_message(1, 5, b"new", b"device/7/t", b"\0")
+        store.append(ops, store.key_of(b"device/7/t"), last, value)
+        store.flush(ops)
+        engine.write(store.take_growth() + ops)
+        lines.append((last, "device/7/t", digest(value)))
+        last += 1
+        engine.write(store.roll(last, 0, 0))
+    while store.idle_work(last):
+        pass
+    check(store, lines, last)
+    store.check()
+    engine.close()
+    if engine is not stored:
+        stored.close()
+
+
+def test_every_layout_has_a_golden_store() -> None:
+    # Property: a layout that ships is one that later commits promise to read.
+    assert {name.split("-")[0] for name in NAMES} >= set(LAYOUTS)
