@@ -36,7 +36,7 @@ def faults(player: Player, stage: Stage, retained: dict[bytes, int], outage_s: f
     missed."""
     if player.seen.stuck:
         return [player.seen.stuck]
-    gap = player.seen.second_s - player.seen.ended_from_s
+    gap = player.seen.second_s - (player.seen.ended_from_s if player.life.ending is Ending.KILLED else player.seen.ended_to_s)
     ways = [_Judge(player, stage, retained, way, outage_s).faults() for way in expect(player.life, gap)]
     return min(ways, key=len)
 
