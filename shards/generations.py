@@ -225,10 +225,12 @@ class Generations:
         that they have no more."""
         if self.layout(self.current.id).idle_work(upto):
             return True
-        while self._working:
-            if self._open[self._working[-1]].idle_work(upto):
+        for generation in self._working[::-1]:
+            if self._open[generation].idle_work(upto):
                 return True
-            self._working.pop()
+            until = self._infos[generation].until
+            if until is not None and upto >= until:
+                self._working.remove(generation)
         return False
 
     def check(self) -> None:

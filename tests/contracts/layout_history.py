@@ -13,6 +13,7 @@ from pathlib import Path
 from shards.engine import HOME_FAMILY, Engine, Op
 from shards.engine_memory import MemoryEngine
 from shards.engine_rocks import RocksEngine
+from shards.layouts.record_batch import RecordBatch
 from shards.messages import encode_message
 from shards.store import Store, StoreOptions, Stream, TopicKey
 from tests.shards.topic_model import any_filter, any_topic, matches
@@ -184,6 +185,7 @@ class Layouts:
         while self.store.idle_work(self.watermark):
             slices += 1
             assert slices < 20_000, "idle work comes to an end"
+        self._all_folded()
         for _ in range(3):
             self.read()
         self.crash(power=True)
@@ -196,6 +198,13 @@ class Layouts:
         return [(position, value) for position, topic, value in self.messages if after < position <= upto and matches(topic_filter, topic)]
 
     # ---- within
+
+    def _all_folded(self) -> None:
+        """Of sealed generations that are open each stream has one segment, and nothing in RAM."""
+        for layout in self.store._generations._open.values():
+            if isinstance(layout, RecordBatch) and layout._index._sealed:
+                for index in layout._index._streams.values():
+                    assert index.loaded and len(index.segments) <= 1 and index.entries.count == 0 and not index.state.garbage
 
     def _open(self) -> None:
         self.options = StoreOptions(self.rng.choice(self.layouts), self.thresholds)

@@ -372,18 +372,22 @@ def test_a_full_disk_leaves_the_index_as_it_was() -> None:
 
 
 @pytest.mark.slow
-def test_a_sealed_generation_ends_with_one_segment_per_stream() -> None:
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_sealed_generation_ends_with_one_segment_per_stream(restart: bool) -> None:
     # Property: however it was written, reading it in the end costs one look-up per level, also when it is opened anew in between.
     rng = random.Random(4)
     engine, layout = opened((0,), SMALL)
     for start in range(1, 1000, 50):
         write(engine, layout, devices(50, start, rng))
         work(layout, start + 49)
+    write(engine, layout, devices(70, 1000, rng))
+    layout.idle_work(5000)  # so that it is sealed in the midst of something
     layout.seal()
-    for _ in range(5):
-        layout.idle_work(5000)
-    layout = RecordBatch.open(engine.crash(power=False), 1, LayoutOptions((0,)), SMALL)
-    layout.seal()
+    if restart:
+        for _ in range(5):
+            layout.idle_work(5000)
+        layout = RecordBatch.open(engine.crash(power=False), 1, LayoutOptions((0,)), SMALL)
+        layout.seal()
     work(layout, 5000)
     for index in layout._index._streams.values():
         assert len(index.segments) == 1 and not index.state.garbage and index.entries.count == 0

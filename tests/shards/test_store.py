@@ -231,3 +231,22 @@ def test_a_change_of_the_layout_is_live_at_the_next_roll() -> None:
     assert made == [("skipstream", (9,)), ("record_batch", (0,)), ("record_batch", (0,)), ("skipstream", (5,))]
     references = [(int(generation), stream.static) for generation, stream in store.streams(b"a/+", 0)]
     assert store.read_range(b"a/+", references, 0, 40) == stored
+
+
+def test_idle_work_for_a_sealed_generation_waits_for_its_last_messages() -> None:
+    # Property: a roll that is submitted long before it is committed does not leave the old generation unfinished.
+    engine = MemoryEngine()
+    store = Store.open(engine, StoreOptions("record_batch", (0,)))
+    ops: list[Op] = []
+    for position in range(1, 50):
+        store.append(ops, store.key_of(b"d/%d" % (position % 7)), position, encode_message(0, 0, b"", b"d/%d" % (position % 7), b"\0"))
+    store.flush(ops)
+    engine.write(store.take_growth() + ops + store.roll(60, 0, 0))
+
+    def pages() -> int:
+        return len(engine.scan(1, bytes(7) + b"\x03", bytes(7) + b"\x04", 1000))
+
+    assert not store.idle_work(0) and pages() == 0
+    while store.idle_work(60):
+        pass
+    assert pages() == 2, "one for each varying level"

@@ -95,14 +95,16 @@ class PagedIndex:
         if self._unloaded:
             self._load_some()
             return True
-        if not self._due and (self._put >= max(self._bounds.run_entries // 2, len(self._streams)) or self._unswept(upto)):
+        while True:
+            while self._due:
+                index, everything = self._due[0]
+                if self._advance(index, everything, upto):
+                    return True
+                self._due.popleft()
+            enough_put = self._put >= max(self._bounds.run_entries // 2, len(self._streams))
+            if not enough_put and not self._unswept(upto):
+                return False
             self._sweep(upto)
-        while self._due:
-            index, everything = self._due[0]
-            if self._advance(index, everything, upto):
-                return True
-            self._due.popleft()
-        return False
 
     def _unswept(self, upto: int) -> bool:
         return self._sealed and self._swept_upto < upto
@@ -116,7 +118,7 @@ class PagedIndex:
                 index for index in self._streams.values() if index.entries.count or len(index.segments) > 1 or index.state.garbage
             ]
             self._due.extend((index, True) for index in unfinished)
-            self._swept_upto = max(upto, self._swept_upto)
+            self._swept_upto = upto
             return
         held = 0
         for index in self._streams.values():
