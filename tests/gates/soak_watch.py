@@ -36,10 +36,14 @@ LONG_LIFE_S = 150.0
 MEMORY_MORE, MEMORY_MORE_MB = 1.15, 10.0
 DESCRIPTORS_MORE, DESCRIPTORS_MORE_COUNT = 1.25, 16.0
 ROWS_MORE, ROWS_MORE_COUNT = 1.25, 100.0
+ANSWERS_MORE = 32.0
 NO_BOUND = float("inf")
-SETTLED_S = {"n": 300.0, "c": 600.0, "T": 600.0, "z": NO_BOUND}
-"""Kinds of home rows that grow for so long before the oldest go: what senders that were killed asked, connections of sessions that have
-expired, and timers to end those; and for ever, a few bytes for each process that was killed, senders that are refused."""
+SETTLED_S = {"c": 600.0, "T": 600.0, "z": NO_BOUND}
+"""Kinds of home rows that grow for so long before the oldest go: connections of sessions that have expired, and timers to end
+those; and for ever, a few bytes for each process that was killed, senders that are refused."""
+SENDERS = frozenset({"gateway", "session", "shard"})
+SENDERS_KEPT_S = 310.0
+"""The answers to a sender that was killed, rows of kind ``n``, are kept for 5 minutes: they are judged by how many senders there were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +162,17 @@ def judge(watch: Watch, total_s: float) -> tuple[list[str], list[str]]:
     for kind in sorted({kind for each in watch.rows for kind in each.counts}):
         rows = [(each.at_s, float(each.counts[kind])) for each in watch.rows]
         settled = total_s * 0.3 >= SETTLED_S.get(kind, 0.0)
-        judged.append(compare(f"home rows {kind!r}", rows, total_s, ROWS_MORE if settled else NO_BOUND, ROWS_MORE_COUNT))
+        judged.append(compare(f"home rows {kind!r}", rows, total_s, ROWS_MORE if settled and kind != "n" else NO_BOUND, ROWS_MORE_COUNT))
+    answers = [(each.at_s, each.counts["n"] / max(1, senders(watch, each.at_s))) for each in watch.rows]
+    judged.append(compare("home rows 'n' for each sender", answers, total_s, ROWS_MORE, ANSWERS_MORE))
     judged += lives(watch)
     seen = [each for each in judged if each is not None]
     return [figure for figure, _ in seen], [figure for figure, flat in seen if not flat]
+
+
+def senders(watch: Watch, at_s: float) -> int:
+    """How many processes there were whose answers are kept at this time."""
+    return len({each.pid for each in watch.samples if each.role in SENDERS and at_s - SENDERS_KEPT_S <= each.at_s <= at_s})
 
 
 def lives(watch: Watch) -> list[tuple[str, bool] | None]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.gates.soak import seconds_of
-from tests.gates.soak_watch import BAD_EVENTS, LONG_LIFE_S, YOUNG_S, Rows, Sample, Watch, bad_events, judge
+from tests.gates.soak_watch import BAD_EVENTS, LONG_LIFE_S, YOUNG_S, Rows, Sample, Watch, bad_events, judge, senders
 from tests.needs import ROOT
 
 TOTAL_S = 1000.0
@@ -56,12 +57,24 @@ def test_young_processes_say_nothing() -> None:
     assert judge(found, TOTAL_S) == (["shard PSS 80 -> 80 MB", "shard descriptors 60 -> 60"], [])
 
 
-@pytest.mark.parametrize(("kind", "grown"), [("s", 1), ("n", 1), ("c", 0), ("z", 0)])
+@pytest.mark.parametrize(("kind", "grown"), [("s", 1), ("c", 0), ("z", 0)])
 def test_rows_that_grow_are_not_flat_unless_that_is_known(kind: str, grown: int) -> None:
     """Refused senders are kept for ever, and in so short a time no connection row is old enough to go."""
     found = Watch(rows=[Rows(at * 100.0, Counter({kind: 200 * at, "u": 50}), 0, 0) for at in range(11)])
     figures, wrong = judge(found, TOTAL_S)
-    assert len(figures) == 2 and len(wrong) == grown
+    assert len(figures) == 3 and len(wrong) == grown
+
+
+@pytest.mark.parametrize(("each_of", "grown"), [(lambda at: 128, 0), (lambda at: 128 + 16 * at, 1)])
+def test_answers_are_judged_by_how_many_senders_there_were(each_of: Callable[[int], int], grown: int) -> None:
+    """More kills leave more of them; more for each killed process would be a leak."""
+    found = watch([80])
+    found.samples += [Sample(at * 20.0, "session", 1000 + at * 9 + n, YOUNG_S, 80, 60) for at in range(50) for n in range(at // 6)]
+    for at in range(11):
+        count = senders(found, at * 100.0)
+        found.rows.append(Rows(at * 100.0, Counter({"n": count * each_of(at)}), 0, 0))
+    _, wrong = judge(found, TOTAL_S)
+    assert len(wrong) == grown
 
 
 def test_events_that_no_kill_explains_are_found_in_the_logs(tmp_path: Path) -> None:
