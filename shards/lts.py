@@ -74,10 +74,12 @@ _Link = tuple["_Link", bytes | None] | tuple[()]
 class TopicStructure:
     """Life cycle: new, restored from rows, or inherited -> learns while its generation is written -> only read when sealed."""
 
-    def __init__(self, thresholds: Sequence[int | None] = DEFAULT_THRESHOLDS) -> None:
+    def __init__(self, thresholds: Sequence[int | None] = DEFAULT_THRESHOLDS, varying_max: int | None = None) -> None:
+        """varying_max: a path with so many varying levels gets no more of them, as if its thresholds were None. None: no limit."""
         if not thresholds or any(n is not None and n < 0 for n in thresholds):
             raise ValueError(f"wildcard thresholds {thresholds!r}: one or more of a number >= 0 or None are wanted")
         self._thresholds = tuple(thresholds)
+        self._varying_max = varying_max
         self._root = _State(ROOT)
         self._special = _State(SPECIAL)
         self._states: set[bytes] = {ROOT, SPECIAL}
@@ -96,7 +98,7 @@ class TopicStructure:
             if child is None:
                 child = state.plus
                 if child is None:
-                    child = self._grow(state, depth, level)
+                    child = self._grow(state, depth, level, len(varying))
                     if child is state.plus:
                         varying.append(level)
                 else:
@@ -204,9 +206,11 @@ class TopicStructure:
     # ---- keeping
 
     @classmethod
-    def restore(cls, rows: Iterable[Row], thresholds: Sequence[int | None] = DEFAULT_THRESHOLDS) -> TopicStructure:
+    def restore(
+        cls, rows: Iterable[Row], thresholds: Sequence[int | None] = DEFAULT_THRESHOLDS, varying_max: int | None = None
+    ) -> TopicStructure:
         """The trie whose growth these rows were, in any order."""
-        structure = cls(thresholds)
+        structure = cls(thresholds, varying_max)
         children: dict[bytes, list[tuple[bytes, bytes, bytes]]] = {}
         count = 0
         for key, identity in rows:
@@ -238,7 +242,7 @@ class TopicStructure:
     def inherit(self, thresholds: Sequence[int | None] = DEFAULT_THRESHOLDS) -> TopicStructure:
         """The structure the next generation begins with: every path with a varying level in it, so that it need not be
         learned again. Topics of literal levels only are left behind, which is how one-off topics are forgotten."""
-        heir = TopicStructure(thresholds)
+        heir = TopicStructure(thresholds, self._varying_max)
         # (state, nearest known ancestor in the heir, levels since then, a + edge among those from the root, path, special):
         # the heir gets states only where a + edge is met.
         stack: list[tuple[_State, _State, _Link, bool, _Link, bool]] = [
@@ -261,9 +265,12 @@ class TopicStructure:
 
     # ---- within
 
-    def _grow(self, state: _State, depth: int, level: bytes) -> _State:
+    def _grow(self, state: _State, depth: int, level: bytes, varying: int) -> _State:
+        """varying: how many levels vary on the way to the state."""
         thresholds = self._thresholds
         threshold = thresholds[depth] if depth < len(thresholds) else thresholds[-1]
+        if varying == self._varying_max:
+            threshold = None
         if threshold == 0:
             return self._child(state, None)
         child = self._child(state, level)

@@ -25,14 +25,14 @@ def hash_of(level: bytes) -> bytes:
     return blake2b(level, digest_size=8).digest()
 
 
-def load_structure(engine: Engine, family: int, options: LayoutOptions) -> TopicStructure:
-    """What the family's rows say; an empty family gives an empty structure."""
+def load_structure(engine: Engine, family: int, options: LayoutOptions, varying_max: int | None = None) -> TopicStructure:
+    """What the family's rows say; an empty family gives an empty structure. varying_max as in TopicStructure."""
     rows: list[tuple[bytes, bytes]] = []
     start = _TRIE_PREFIX
     while chunk := engine.scan(family, start, _TRIE_END, _LOAD_CHUNK):
         rows.extend((key[STATE_BYTES:], child) for key, child in chunk)
         start = chunk[-1][0] + b"\x00"
-    return TopicStructure.restore(rows, options.thresholds)
+    return TopicStructure.restore(rows, options.thresholds, varying_max)
 
 
 def growth_ops(structure: TopicStructure, family: int) -> list[Op]:

@@ -62,9 +62,16 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LayoutOptions:
-    """What a generation keeps of the configuration for its whole life. thresholds: lts.DEFAULT_THRESHOLDS says what they mean."""
+    """What a generation keeps of the configuration for its whole life. thresholds: lts.DEFAULT_THRESHOLDS says what they mean.
+
+    The others are for bit-field keys (layouts.wildcard_optimized): bits of the hash of a varying level, in whole bytes; bits of a
+    position that are the offset in its epoch, 64 for a single epoch without end; bytes of a static key that are in the keys.
+    """
 
     thresholds: tuple[int | None, ...] = DEFAULT_THRESHOLDS
+    bits_per_topic_level: int = 64
+    epoch_bits: int = 20
+    topic_index_bytes: int = 4
 
 
 class Layout(Protocol):
@@ -101,6 +108,18 @@ class Layout(Protocol):
         At most ``count_max``; together at most ``bytes_max`` bytes, except that a first message is never too large; and at most
         about ``examine_max`` keys are looked at. Bounds must be >= 1; then place > after, or done.
         """
+
+    def cutoff(self, topic_filter: bytes, upto: int) -> int:
+        """How far whoever follows this filter should read when everything up to ``upto`` is committed: ``upto``, or less where a
+        layout reads cheaply only what is behind the head. Not always beyond a place that was reached before.
+
+        For cost and never for safety: ``read`` gives the same with any bounds. Only what has never been told may be put off; what
+        is read again is read in its own bounds.
+        """
+
+    def wants_tick(self, last: int, now: int) -> bool:
+        """Whether messages wait behind the cut-off at ``last``, the newest position given out, and would not at ``now``: then an
+        idle shard commits a record at ``now`` with nothing in it. Once is enough until something is put."""
 
     def seal(self) -> None:
         """Nothing more will be put, as far as is known: idle work may now make reading as cheap as it gets. A crash may lose the

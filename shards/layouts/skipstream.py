@@ -92,6 +92,13 @@ class SkipStream:
     def stream_of(self, static: bytes, topic_filter: bytes) -> Stream:
         return stream_of(self._structure, static, topic_filter)
 
+    def cutoff(self, topic_filter: bytes, upto: int) -> int:
+        """The head is read as cheaply as the rest."""
+        return upto
+
+    def wants_tick(self, last: int, now: int) -> bool:
+        return False
+
     def read(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         assert count_max > 0 and bytes_max > 0 and examine_max > 0, (count_max, bytes_max, examine_max)
         if after >= upto:

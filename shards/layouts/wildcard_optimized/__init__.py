@@ -5,3 +5,7 @@ implementation. docs/formats.md, "Generation, layout wildcard_optimized", has th
 """
 
 from __future__ import annotations
+
+from shards.layouts.wildcard_optimized.layout import WildcardOptimized
+
+__all__ = ["WildcardOptimized"]
