@@ -75,7 +75,7 @@ from shards.frames import (
     WorkDone,
 )  # fmt: skip
 from shards.homes import Homes, Outcome
-from shards.housekeeping import Housekeeping
+from shards.housekeeping import POSITION_ROW, Housekeeping
 from shards.inbox import Inbox, Pending
 from shards.incoming import Incoming
 from shards.options import ShardOptions
@@ -84,13 +84,12 @@ from shards.publishing import Publishing
 from shards.reading import Reader
 from shards.retained import NOTHING_WAITS, RetainedHome
 from shards.routes import Routes
-from shards.rows import META, pack_row, unpack_row
+from shards.rows import pack_row, unpack_row
 from shards.slots import SlotTable
 from shards.store import Store
 from shards.tail import Tail
 from shards.timers import Timers
 
-POSITION_ROW = META + b"position"
 REFUSED_RETRY_MS = 1000
 _WITH_SUBSCRIBERS = ("gateway", "session")
 """Who has live subscribers of its own, and is told of wills."""
@@ -231,6 +230,7 @@ class ShardCore:
         if self._inbox.refuses(sender):
             return [CloseLink(link, f"sender {sender} was silent for too long and is refused for ever; it has to start anew")]
         self._roles[link] = (role, sender)
+        heard_before = self._inbox.knows(sender)
         known = self._inbox.sender(sender, self._elapsed_us)
         effects: list[Effect] = []
         if known.link is not None and known.link != link:
@@ -240,7 +240,7 @@ class ShardCore:
             effects.append(CloseLink(known.link, f"{sender} has connected again"))
         known.link, known.reached = link, 0
         if role == "gateway":
-            self._housekeeping.gateway_linked(sender)
+            self._housekeeping.gateway_linked(sender, heard_before)
         if sender == self._owners.holder:
             # What was pushed while the link was away is lost.
             self._owners.look_again()

@@ -30,6 +30,7 @@ from shards.sweep import Sweep
 from shards.timers import Timers
 
 AGE_ROW = META + b"age"
+POSITION_ROW = META + b"position"
 AGE_EVERY_MS = 10_000
 """The age is on the disk at least so often; the shell stores it a little more often, since it comes to it once in a turn."""
 AGE_STORED_AFTER_MS = 9_000
@@ -138,9 +139,12 @@ class Housekeeping:
 
     # ------------------------------------------------------------------ lost gateways
 
-    def gateway_linked(self, gateway: str) -> None:
+    def gateway_linked(self, gateway: str, known: bool) -> None:
+        """known: it was heard before, by this process of the shard or by a former one.  After a restart of ours those that are
+        known link in any order: the first need not be the newest, and the one that is not there yet may be alive."""
         self._formers.discard(gateway)
-        self._newest[_member(gateway)] = gateway
+        if not known:
+            self._newest[_member(gateway)] = gateway
 
     def _note_lost(self) -> None:
         """One that was silent for 20 s, and one in whose place another has started: it has ended, or is cut off for good."""

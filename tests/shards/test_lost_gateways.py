@@ -69,6 +69,21 @@ def test_a_gateway_that_is_linked_is_not_lost_because_another_of_its_name_links(
     assert not h.ask(G, publish(b"c", conn, b"t"))[0][0]
 
 
+def test_after_a_restart_an_older_gateway_that_links_first_does_not_end_the_newer_one() -> None:
+    """Both were known; the newer one is only the later to link again, and its connections live."""
+    h = linked()
+    h.ask(G, Connect(b"old", False, 60, 5, None))
+    h.link(3, "gateway", "g0:b")
+    conn = connect(h, b"c", expiry_s=60, link=3).conn
+    h.reopen()
+    h.numbers["g0:b"] = 1
+    h.link(G, "gateway", "g0:a")
+    h.tick()
+    h.tick()
+    h.link(3, "gateway", "g0:b")
+    assert not h.ask(3, publish(b"c", conn, b"t"))[0][0]
+
+
 def test_frames_that_waited_while_the_shard_stood_still_count_as_heard() -> None:
     """A shard that was stopped for a minute must not declare gateways lost whose frames lie before it."""
     h = linked()
