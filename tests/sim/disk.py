@@ -17,11 +17,8 @@ from typing import Protocol
 from mqtt.body import strip_properties
 from shards.engine import Op, StoreFailed, StoreFull
 from shards.engine_memory import MemoryEngine
-from shards.messages import HEADER_BYTES, header
+from shards.messages import header
 from tests.sim.world import World
-
-_DATA_AT, _POSITION_AT, _KEY_BYTES = 8, 10, 18
-_DATA = b"\0\0"
 
 
 class Watcher(Protocol):
@@ -51,23 +48,16 @@ class Disk:
 
     # ------------------------------------------------------------------ for the process
 
-    def write(self, ops: list[Op]) -> None:
+    def write(self, ops: list[Op], stored: list[tuple[int, bytes]]) -> None:
+        """stored: position and value of every message in it; how a layout puts them into rows is its own."""
         if self.room >= 3:
             raise StoreFull("write: No space left on device")
         self.engine.write(ops)
         messages: list[tuple[int, bytes]] = []
-        for family, key, value in ops:
-            if (
-                family
-                and value is not None
-                and len(value) > HEADER_BYTES
-                and len(key) == _KEY_BYTES
-                and key[_DATA_AT:_POSITION_AT] == _DATA
-            ):
-                position = int.from_bytes(key[_POSITION_AT:], "big")
-                payload = strip_properties(header(value)[4])
-                messages.append((position, payload))
-                self._watcher.written(self._shard, position, payload)
+        for position, value in stored:
+            payload = strip_properties(header(value)[4])
+            messages.append((position, payload))
+            self._watcher.written(self._shard, position, payload)
         self._unsynced.append(messages)
 
     def sync_begin(self) -> int:

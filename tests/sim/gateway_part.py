@@ -111,6 +111,7 @@ class GatewayPart:
 
     def shut_down(self) -> None:
         """The graceful end: DISCONNECT to every client once its acknowledgements are out."""
+        self.process.shut_down = True
         self._network.ignore(("mqtt", self.index), self.process)
         self.feed(Stopping())
         self._wait_for_end(self._world.now_us + STOP_WITHIN_US)

@@ -29,6 +29,8 @@ class Process:
         self.name = f"{role}-{index}:{incarnation:04x}"
         self.alive = True
         self.stopped = False
+        self.shut_down = False
+        """It was told to end, and ends as it likes."""
         self.still_us = -1
         """Until when it stood still, or a wire of it did, the last time."""
         self.when_dead: list[Callable[[Process], None]] = []

@@ -34,7 +34,7 @@ class Violation(AssertionError):
 class Rules:
     def __init__(self, ledger: Ledger, persistence: Persistence | None = None, store_qos0: bool = False) -> None:
         self._ledger = ledger
-        self._persistence = persistence
+        self.persistence = persistence
         self._store_qos0 = store_qos0
         self._gaps_checked: dict[tuple[Subscription, tuple[bytes, bytes, int]], int] = {}
         self.dropped: dict[int, int] = {}
@@ -119,7 +119,7 @@ class Rules:
         self._gaps_checked[sub, message.key] = message.number - 1
 
     def _excluded(self, message: Message) -> bool:
-        return self._persistence is not None and self._persistence.excludes(message.qos, message.topic)
+        return self.persistence is not None and self.persistence.excludes(message.qos, message.topic)
 
     # ------------------------------------------------------------------ at the end
 

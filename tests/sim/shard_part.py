@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from shards import committer as commits
 from shards.clock import AgeClock, AgeMark, Reading
 from shards.core import ShardCore, ShardOptions
-from shards.engine import HOME_FAMILY, StoreFailed, StoreFull
+from shards.engine import HOME_FAMILY, Op, StoreFailed, StoreFull
 from shards.events import CloseLink, Committed, Effect, FrameReceived, LinkDown, LinkUp, Send, SendToShard, SpaceChanged, Submit, TickEnded
 from shards.frames import Beat, Entry, Frame, Reply, Retain, Retained, decode, encode
 from shards.rows import META
 from shards.slots import SlotTable
-from shards.store import Store, StoreOptions
+from shards.store import Store, StoreOptions, TopicKey
 from tests.sim.asker import Asker
 from tests.sim.disk import Disk
 from tests.sim.network import End, Network
@@ -86,9 +86,21 @@ class ShardPart:
         age_ms = self._age.age_ms(now)
         self.store = Store.open(engine, self._setting.store, age_ms, now.wall_ms)
         self.core = ShardCore(self.index, SlotTable.initial(self._setting.n_shards), engine, self.store, self._setting.options)
+        self._appended: deque[tuple[int, bytes]] = deque()
+        self._watch_messages()
         self._setting.made(self.core)
         self._opened_us = self._world.now_us
         self._age_written_us = -AGE_EVERY_US
+
+    def _watch_messages(self) -> None:
+        """Which messages are stored, whatever a layout makes of them."""
+        append, appended = self.store.append, self._appended
+
+        def watched(ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
+            appended.append((position, value))
+            append(ops, key, position, value)
+
+        self.store.append = watched  # type: ignore[method-assign]
 
     # ------------------------------------------------------------------ the tick
 
@@ -142,7 +154,9 @@ class ShardPart:
             match effect:
                 case commits.Write(record):
                     try:
-                        self._disk.write(list(record.ops))
+                        self._disk.write(list(record.ops), [item for item in self._appended if item[0] <= record.position])
+                        while self._appended and self._appended[0][0] <= record.position:
+                            self._appended.popleft()
                     except StoreFull as error:
                         self._hold(record, str(error))
                     except StoreFailed as error:

@@ -58,7 +58,7 @@ class Simulation:
         for client in self.crowd.clients:
             client.session_on_disk = self.broker.session_of
             client.memory_on_disk = self.broker.memory_of
-        self.wills = Wills(world, self.crowd.clients)
+        self.wills = Wills(world, self.crowd.clients, self.ledger)
         self.ledger.will_written = self.wills.written
 
     def run(self) -> Outcome:
@@ -86,7 +86,7 @@ class Simulation:
         quiet_since_us = -1
         while quiet_since_us < 0 or world.now_us < quiet_since_us + QUIET_US:
             world.run(world.now_us + LOOK_EVERY_US)
-            if not (self.broker.complete and self.crowd.idle() and next(self.rules.missing(), None) is None):
+            if not (self.broker.complete and self.crowd.idle() and self._nothing_owed()):
                 quiet_since_us = -1
                 if world.now_us >= deadline_us:
                     raise Violation(f"liveness: {DRAIN_WITHIN_US // SECOND} s after all faults {self._unfinished()}")
@@ -94,7 +94,15 @@ class Simulation:
                 quiet_since_us = world.now_us
         world.note("phase", "drained")
 
+    def _nothing_owed(self) -> bool:
+        if self.rules.persistence is None and next(self.wills.missing(), None) is not None:
+            return False
+        return next(self.rules.missing(), None) is None
+
     def _unfinished(self) -> str:
+        wills = list(self.wills.missing())
+        if wills and self.rules.persistence is None:
+            return f"{len(wills)} wills are owed, the first one: {wills[0]}"
         missing = list(self.rules.missing())
         if missing:
             return f"{len(missing)} messages are owed, the first one: {missing[0][1]} for {missing[0][0]}"
