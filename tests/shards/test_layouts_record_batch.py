@@ -33,7 +33,7 @@ from shards.layouts.record_batch.values import (
     check_single,
     encode_batch,
     encode_single,
-    message_of,
+    messages_of,
     open_batch,
 )
 from shards.messages import encode_message
@@ -94,7 +94,7 @@ def test_single_values_are_those_of_the_format_page() -> None:
     ((_, key, value),) = ops
     assert value is not None
     assert (key.hex(), value.hex()) == GOLDEN_VARYING
-    assert message_of(key, value) == b"value"
+    assert messages_of(key[:8], [(key, value)]) == [(0x0102030405060708, b"value")]
     key, value = encode_single(STATIC, 0x0102030405060708, b"value")
     assert (key.hex(), value.hex()) == GOLDEN_SINGLE
     check_single(key, value)

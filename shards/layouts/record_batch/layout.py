@@ -17,6 +17,7 @@ Holds:
 from __future__ import annotations
 
 from collections import Counter
+from typing import cast
 from zlib import crc32
 
 from shards.engine import Engine, Op, StoreFailed
@@ -33,7 +34,7 @@ from shards.layouts.record_batch.values import (
     batches,
     encode_batch,
     encode_single,
-    message_of,
+    messages_of,
     pack_position,
     pack_single,
     pack_tail,
@@ -177,10 +178,10 @@ class RecordBatch:
             keys = [static + pack_position(position) for position in positions]
             values = self._engine.get_many(self._family, keys)
             common.fetched += len(positions)
-            for position, key, value in zip(positions, keys, values, strict=True):
-                if value is None:
-                    raise StoreFailed(f"generation {self._family}: index names {position} in {static.hex()}, its message is missing")
-                message = message_of(key, value)
+            if None in values:
+                missing = positions[values.index(None)]
+                raise StoreFailed(f"generation {self._family}: index names {missing} in {static.hex()}, its message is missing")
+            for position, message in messages_of(static, zip(keys, cast("list[bytes]", values), strict=True)):
                 if not has(topic_of(message), stream.literals):
                     continue
                 if messages and total + len(message) > bytes_max:

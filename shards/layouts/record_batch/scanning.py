@@ -20,11 +20,10 @@ from shards.layouts.record_batch.values import (
     SINGLE_HEADER_BYTES,
     Batch,
     damaged,
-    message_of,
+    messages_of,
     open_batch,
     pack_position,
     unknown,
-    unpack_position,
     unpack_tail,
 )
 
@@ -63,7 +62,7 @@ class Scanner:
     def singles(self, static: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
         """A stream that has no batches."""
         found = self._engine.scan(self._family, static + pack_position(after + 1), static + pack_position(upto + 1), limit, bytes_max)
-        messages = [(unpack_position(key, POSITION_AT)[0], message_of(key, value)) for key, value in found]
+        messages = messages_of(static, found)
         total = sum([len(value) for _, value in found])
         if len(messages) < limit and total < bytes_max:
             return Read(messages, upto, True)

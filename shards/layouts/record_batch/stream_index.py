@@ -14,7 +14,7 @@ from shards.engine import Engine
 from shards.layouts.learned import hash_of
 from shards.layouts.record_batch.entries import Entries
 from shards.layouts.record_batch.pages import NO_INDEX, IndexState, Segment, decode_state, encode_state, state_key
-from shards.layouts.record_batch.values import POSITION_AT, message_of, pack_position, unpack_position
+from shards.layouts.record_batch.values import POSITION_AT, messages_of, pack_position, unpack_position
 from shards.messages import topic_of
 
 _STREAM_END = b"\xff" * 9
@@ -57,9 +57,9 @@ class StreamIndex:
         first = self.entries.first
         end = self.static + (_STREAM_END if first is None else pack_position(first))
         found = engine.scan(family, self.static + pack_position(self._loading_from + 1), end, messages_max)
-        for key, value in found:
-            levels = topic_of(message_of(key, value)).split(b"/")
-            self._loading += key[POSITION_AT:]
+        for position, message in messages_of(self.static, found):
+            levels = topic_of(message).split(b"/")
+            self._loading += pack_position(position)
             for depth in self.depths:
                 self._loading += hash_of(levels[depth])
         if len(found) == messages_max:

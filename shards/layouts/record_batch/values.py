@@ -22,7 +22,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from struct import Struct
 from typing import NamedTuple
@@ -58,6 +58,7 @@ POSITION_AT = 8
 pack_tail = Struct(">QBI").pack
 """(position, kind, checksum): what follows the static key where no level varies."""
 unpack_tail = Struct(">QBI").unpack_from
+_VARYING_KEY_BYTES = 16
 KIND_AT = 16
 KEY_BYTES = 21
 
@@ -71,21 +72,28 @@ def begun(static: bytes, position: int) -> int:
     return crc32(static) ^ position % PRIME
 
 
-def message_of(key: bytes, value: bytes) -> bytes:
-    """The message of a single value of a stream with varying levels."""
-    kind, crc = _unpack_single(value) if len(value) >= SINGLE_HEADER_BYTES else (0, 0)
-    message = value[SINGLE_HEADER_BYTES:]
-    if kind != SINGLE:
-        raise unknown(key, value[:1])
-    if crc32(message, begun(key[:POSITION_AT], unpack_position(key, POSITION_AT)[0])) != crc:
-        raise damaged(key, value)
-    return message
+def messages_of(static: bytes, found: Iterable[tuple[bytes, bytes]]) -> list[tuple[int, bytes]]:
+    """(position, message) of single values of a stream with varying levels, given by key and value."""
+    messages = []
+    start = crc32(static)
+    for key, value in found:
+        if len(value) < SINGLE_HEADER_BYTES or len(key) != _VARYING_KEY_BYTES:
+            raise damaged(key, value)
+        kind, crc = _unpack_single(value)
+        if kind != SINGLE:
+            raise unknown(key, value[:1])
+        position: int = unpack_position(key, POSITION_AT)[0]
+        message = value[SINGLE_HEADER_BYTES:]
+        if crc32(message, start ^ position % PRIME) != crc:
+            raise damaged(key, value)
+        messages.append((position, message))
+    return messages
 
 
 def check_single(key: bytes, value: bytes) -> None:
     """Raise unless this is an undamaged single message of either form."""
     if len(key) < KEY_BYTES:
-        message_of(key, value)
+        messages_of(key[:POSITION_AT], [(key, value)])
         return
     position, kind, crc = unpack_tail(key, POSITION_AT)
     if kind != SINGLE:

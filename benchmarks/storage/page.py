@@ -1,0 +1,133 @@
+"""docs/layouts.md: what the layouts are, and the table of what each costs, written by `make bench-storage`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.storage.choice import Wanted
+from benchmarks.storage.measured import Folded, Opened, Read, Write
+from benchmarks.storage.rounds import ratio
+from benchmarks.storage.shapes import Shape
+
+COMMITS = (1, 10, 100, 1000)
+
+
+def default_sentence(default: str) -> str:
+    return f"The default is `{default}`."
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What was read of one shape, per layout in order; what a shape has no filter for is missing."""
+
+    everything: list[Read]
+    small: list[Read]
+    plus_one: list[Read]
+    plus_two: list[Read]
+    one: list[Read]
+    one_folded: list[Read]
+    cold: list[Read]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One shape. writes: by size of commit, per layout its rounds."""
+
+    shape: Shape
+    messages: int
+    writes: dict[int, list[list[Write]]]
+    default_gc: list[list[Write]]
+    reads: Reads
+    folded: list[Folded]
+    opened: list[Opened]
+
+
+_HEAD = """# Layouts
+
+A layout decides how messages lie in a generation of the store. It is chosen by `durable_storage.messages.layout.type`; a change applies
+to the next generation, old ones stay as they were made. Every layout reads the same, whatever its cost. Bytes on disk: docs/formats.md.
+
+| layout | what it is | good for |
+|---|---|---|
+| `skipstream` | a key per message in the order of positions, and an index key per varying level of its topic \
+| everything; reading is never expensive |
+| `record_batch` | streams with varying levels: a key per message, and an index that is written later in sorted pages. Streams without: \
+batches of 16 to 64 messages when a commit has that many | many devices writing much, bulk reading of busy topics |
+
+{sentence} {verdict}
+
+## The choice
+
+`record_batch` becomes the default when all of these hold in one run, medians of ratios between turns:
+
+| what | ratio | wanted | record_batch, us | skipstream, us | |
+|---|---|---|---|---|---|
+{choice}
+
+## What each costs
+
+{about}
+
+us are microseconds of CPU, per message unless it says per filter. *write* is all threads of the process, flushing and compaction too,
+without the sync: that costs the same in every layout, and at commits of 1 it is nearly everything. *seeks* and *entries* are what
+the engine was asked for and what it handed out, per message. *first* is the time to the first message. *cold* is the clock, per filter,
+with the file cache emptied of the store. Garbage collection is set as in the broker; one line has Python's default.
+"""
+
+
+def render(about: str, default: str, choice: Sequence[Wanted], shapes: Sequence[Figures], layouts: Sequence[str]) -> str:
+    failed = [each for each in choice if not each.holds]
+    verdict = (
+        f"In the run below `record_batch` misses {len(failed)} of the {len(choice)} ratios that it would have to reach to replace it."
+        if failed
+        else f"In the run below `record_batch` reaches all {len(choice)} ratios."
+    )
+    lines = [
+        f"| {each.name} | {each.found:.2f} | {each.limit} | {each.ours:.2f} | {each.theirs:.2f} | {'' if each.holds else 'missed'} |"
+        for each in choice
+    ]
+    parts = [_HEAD.format(sentence=default_sentence(default), verdict=verdict, choice="\n".join(lines), about=about)]
+    parts += [_shape(figures, layouts) for figures in shapes]
+    return "\n".join(parts)
+
+
+def _shape(figures: Figures, layouts: Sequence[str]) -> str:
+    shape, reads = figures.shape, figures.reads
+    lines = [f"### {shape.name}: {shape.what}", "", f"{figures.messages:,} messages of about {shape.body_bytes} bytes.", ""]
+    lines += [f"| | {' | '.join(layouts)} | ratio |", f"|---|{'---|' * (len(layouts) + 1)}"]
+
+    def line(name: str, values: Sequence[float], share: float | None = None, digits: int = 2) -> None:
+        ratio_of = values[0] / values[1] if share is None and values[1] else share
+        shown = " | ".join(f"{value:.{digits}f}" for value in values)
+        lines.append(f"| {name} | {shown} | {'' if ratio_of is None else f'{ratio_of:.2f}'} |")
+
+    def written(name: str, rounds: list[list[Write]]) -> None:
+        process = [[each.process_us for each in one] for one in rounds]
+        line(name, [median(one) for one in process], ratio(process[0], process[1]))
+
+    def reading(name: str, found: list[Read]) -> None:
+        if found and all(each.messages for each in found):
+            line(f"{name}, us", [each.us for each in found])
+            line(f"{name}, first, us", [each.first_us for each in found], digits=0)
+            seeks = " | ".join(f"{each.seeks:.2f} + {each.entries:.2f}" for each in found)
+            lines.append(f"| {name}, seeks + entries | {seeks} | |")
+
+    for commit in COMMITS:
+        written(f"write, commits of {commit}, us", figures.writes[commit])
+    written("write, commits of 100, Python's own gc, us", figures.default_gc)
+    line("on disk, bytes per message", [each.bytes_per_message for each in figures.opened], digits=0)
+    reading("everything, 100 at a time", reads.everything)
+    reading("everything, 5 at a time", reads.small)
+    reading(f"one + (`{shape.plus_one.decode()}`)", reads.plus_one)
+    reading(f"two + (`{shape.plus_two.decode()}`)", reads.plus_two)
+    if reads.one:
+        example = f"`{shape.one(1234).decode()}`" if shape.one is not None else ""
+        reading(f"one of {shape.ones:,} ({example}), per filter", reads.one)
+        reading("the same, folded", reads.one_folded)
+        line("the same, cold, us by the clock", [each.us for each in reads.cold], digits=0)
+    line("idle work after sealing, us per message", [each.us_per_message for each in figures.folded])
+    line("longest slice of idle work, ms", [each.slice_max_ms for each in figures.folded])
+    line("open, ms", [each.open_ms for each in figures.opened], digits=0)
+    return "\n".join([*lines, ""])
