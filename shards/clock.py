@@ -47,6 +47,11 @@ class PositionClock:
         # A reading that goes back changes nothing: positions go on by ones until it has caught up.
         self._floor = max(self._floor, self._base + elapsed_us - self._elapsed_at_base)
 
+    @property
+    def now(self) -> int:
+        """What ``take`` would hand out."""
+        return max(self.last + 1, self._floor)
+
     def take(self) -> int:
         """The next position: the elapsed time, or one more than the last when more than one is taken in a microsecond."""
         following = self.last + 1

@@ -339,7 +339,8 @@ class Query(NamedTuple):
 
 
 class Result(NamedTuple):
-    """told None: the shard could not answer (a bad query); the asker treats it as the world's fault."""
+    """told None: the shard could not answer (a bad query), or not yet (a poll behind the cut-off, shards.reading); the asker treats
+    it as the world's fault, and asks again later."""
 
     id: int
     told: Told | None

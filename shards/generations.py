@@ -24,7 +24,7 @@ from typing import NewType
 import msgpack
 
 from shards.engine import HOME_FAMILY, Engine, Op, StoreFailed
-from shards.layouts import layout_named, open_layout
+from shards.layouts import WITH_BIT_FIELDS, layout_named, open_layout
 from shards.layouts.port import Layout, LayoutOptions
 
 GenerationId = NewType("GenerationId", int)
@@ -57,26 +57,29 @@ class GenerationInfo:
 
     def encode(self) -> tuple[bytes, bytes]:
         """(key, value) in family 0."""
-        row = (
+        options = self.options
+        row: tuple[object, ...] = (
             self.layout,
-            self.options.thresholds,
+            options.thresholds,
             self.since,
             self.until,
             self.created_age_ms,
             self.created_wall_ms,
             self.sealed_age_ms,
         )
+        if self.layout in WITH_BIT_FIELDS:
+            row += ((options.bits_per_topic_level, options.epoch_bits, options.topic_index_bytes),)
         return row_key(self.id), bytes((ROW_VERSION,)) + bytes(msgpack.packb(row))
 
     @staticmethod
     def decode(key: bytes, value: bytes) -> GenerationInfo:
         if value[:1] != bytes((ROW_VERSION,)):
             raise StoreFailed(f"generation row {key.hex()} of version {value[:1].hex()} found, {ROW_VERSION} is what this program reads")
-        layout, thresholds, since, until, created_age_ms, created_wall_ms, sealed_age_ms = msgpack.unpackb(value[1:])
+        layout, thresholds, since, until, created_age_ms, created_wall_ms, sealed_age_ms, *more = msgpack.unpackb(value[1:])
         return GenerationInfo(
             GenerationId(int.from_bytes(key[1:], "big")),
             layout,
-            LayoutOptions(tuple(thresholds)),
+            LayoutOptions(tuple(thresholds), *(more[0] if more else ())),
             since,
             until,
             created_age_ms,

@@ -102,8 +102,9 @@ class MessageLog:
         # What was recovered may sit in the page cache only; nothing may be read that a power cut could take back.
         engine.sync()
         self._clock = PositionClock(last)
-        # No tail is kept: with the floor out of reach every read goes to the store.
-        self._reader = Reader(self._store, Tail(_NO_LIMIT, 1))
+        # No tail is kept: with the floor out of reach every read goes to the store, up to the head: nothing here goes by a clock, so
+        # nobody would move a cut-off on.
+        self._reader = Reader(self._store, Tail(_NO_LIMIT, 1), waits=False)
         self.watermark = last
 
     def __enter__(self) -> Self:
@@ -209,6 +210,7 @@ class Subscription:
         at_head = False
         while not at_head:
             polled = self._reader.poll(Poll(self.filter, self.place, count, BYTES_PER_READ), self._log.watermark)
+            assert polled is not None, "nothing is put off here"
             self.place, at_head = polled.place, polled.at_head
             found = [
                 _message(position, value)

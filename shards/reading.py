@@ -2,7 +2,9 @@
 
 A place near the head is read from the tail, in position order over all streams.  One further behind is swept: up to a
 horizon, stream by stream, in the order of (generation, static key), which costs a place of constant size whatever the number
-of streams.  Every segment says how to read it again; FIFO per topic holds in both orders, since a topic is in one stream.
+of streams.  The horizon is the watermark, or what the layout's cut-off makes of it: then only the tail has what is newer, and
+who is not reached by the tail either waits until the cut-off moves on.  Every segment says how to read it again; FIFO per topic
+holds in both orders, since a topic is in one stream.
 
 Holds: nothing above the watermark is ever told; every call is bounded in messages, bytes and keys looked at.
 """
@@ -27,25 +29,30 @@ StreamRef = tuple[int, bytes]
 
 
 class Reader:
-    def __init__(self, store: Store, tail: Tail) -> None:
+    def __init__(self, store: Store, tail: Tail, waits: bool = True) -> None:
+        """waits: the cut-off is kept, as somebody commits a record when it has to move on.  Else everything committed is read at once."""
         self._store = store
+        self._waits = waits
         self._tail = tail
         self._sweeps: OrderedDict[tuple[bytes, int, int], tuple[int, list[tuple[int, Stream]]]] = OrderedDict()
         """The streams of a sweep, and when they were matched."""
         self.matched = 0
         """How often a filter was matched with the learned topic structure."""
 
-    def poll(self, ask: Poll, watermark: int, now_ms: int = 0) -> Polled:
-        """now_ms: of any clock that does not go back."""
+    def poll(self, ask: Poll, watermark: int, now_ms: int = 0) -> Polled | None:
+        """None: what comes next is behind the cut-off; ask again later.  now_ms: of any clock that does not go back."""
         place = ask.place
         if place.horizon == 0:
             if place.cut >= watermark:
                 return Polled(place, [], True)
-            if place.cut >= self._tail.floor:
-                polled = self._from_tail(ask, watermark)
-                if polled is not None:
-                    return polled
-            place = Place(place.cut, watermark)
+            in_tail = place.cut >= self._tail.floor
+            polled = self._from_tail(ask, watermark) if in_tail else None
+            if polled is not None:
+                return polled
+            horizon = self._store.cutoff(ask.filter, watermark) if self._waits else watermark
+            if horizon <= place.cut:
+                return self._from_tail(ask, watermark, patient=True) if in_tail else None
+            place = Place(place.cut, horizon)
         return self._sweep(ask, place, watermark, now_ms)
 
     def range(self, ask: ReadRange, watermark: int) -> RangeRead:
@@ -64,8 +71,8 @@ class Reader:
             return RangeRead(True, [], [])
         return RangeRead(False, [position for position, _ in found], [value for _, value in found])
 
-    def _from_tail(self, ask: Poll, watermark: int) -> Polled | None:
-        """None when the tail holds too little for this filter among too much else: then a sweep is cheaper."""
+    def _from_tail(self, ask: Poll, watermark: int, patient: bool = False) -> Polled | None:
+        """None when the tail holds too little for this filter among too much else: then a sweep is cheaper. Not when patient."""
         tail = self._tail
         start, end = tail.index_after(ask.place.cut), tail.index_after(watermark)
         limit = min(end, start + TAIL_EXAMINED_PER_MESSAGE * ask.count_max)
@@ -92,7 +99,7 @@ class Reader:
                 chosen.append(value)
                 size += len(value)
             index += 1
-        if index < end and index == limit and len(chosen) < ask.count_max // 4:
+        if not patient and index < end and index == limit and len(chosen) < ask.count_max // 4:
             return None
         upto = watermark if index == end else all_positions[index - 1]
         segments = [Segment(list(streams), ask.place.cut, upto, True, positions, chosen)] if chosen else []

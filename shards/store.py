@@ -36,10 +36,18 @@ class StaleKey(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """For generations made from now on. layout: a name of shards.layouts; thresholds: of the learned topic structure."""
+    """For generations made from now on. layout: a name of shards.layouts; thresholds: of the learned topic structure; the others as in
+    layouts.port.LayoutOptions, for wildcard_optimized only."""
 
     layout: str = "auto"
     thresholds: tuple[int | None, ...] = DEFAULT_THRESHOLDS
+    bits_per_topic_level: int = 64
+    epoch_bits: int = 20
+    topic_index_bytes: int = 4
+
+    @property
+    def of_layout(self) -> LayoutOptions:
+        return LayoutOptions(self.thresholds, self.bits_per_topic_level, self.epoch_bits, self.topic_index_bytes)
 
 
 class Store:
@@ -52,7 +60,7 @@ class Store:
     @classmethod
     def open(cls, engine: Engine, options: StoreOptions, age_ms: int = 0, wall_ms: int = 0) -> Store:
         """The age and wall clock are noted in generation 1 of an empty store."""
-        return cls(engine, Generations.open(engine, options.layout, LayoutOptions(options.thresholds), age_ms, wall_ms))
+        return cls(engine, Generations.open(engine, options.layout, options.of_layout, age_ms, wall_ms))
 
     @property
     def engine(self) -> Engine:
@@ -124,6 +132,15 @@ class Store:
         """The stream of a stored place. Raises GenerationDropped, or lts.StructureMismatch when the filter does not fit it."""
         return self._generations.layout(generation).stream_of(static, topic_filter)
 
+    def cutoff(self, topic_filter: bytes, upto: int) -> int:
+        """layouts.port.Layout.cutoff, of the current generation; what is in those before it is not put off."""
+        since = self._generations.current.since
+        return min(upto, max(since - 1, self._layout.cutoff(topic_filter, upto)))
+
+    def wants_tick(self, last: int, now: int) -> bool:
+        """layouts.port.Layout.wants_tick, of the current generation."""
+        return self._layout.wants_tick(last, now)
+
     def read(self, generation: int, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         """layouts.port.Layout.read; and ``ended`` when all of a generation sealed at or below ``upto`` has been read."""
         read = self._generations.layout(generation).read(stream, after, upto, count_max, bytes_max, examine_max)
@@ -165,7 +182,7 @@ class Store:
 
     def change(self, options: StoreOptions) -> None:
         """The configuration was changed: the next roll begins a generation of this kind. Raises UnknownLayout."""
-        self._generations.change(options.layout, LayoutOptions(options.thresholds))
+        self._generations.change(options.layout, options.of_layout)
 
     def create_next(self) -> None:
         """Prepare for the next roll; blocks for some syncs, so it wants an idle moment."""

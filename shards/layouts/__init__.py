@@ -8,11 +8,19 @@ from shards.engine import Engine
 from shards.layouts.port import Layout, LayoutOptions
 from shards.layouts.record_batch import RecordBatch
 from shards.layouts.skipstream import SkipStream
+from shards.layouts.wildcard_optimized import WildcardOptimized
 
 OpenLayout = Callable[[Engine, int, LayoutOptions], Layout]
 
-LAYOUTS: dict[str, OpenLayout] = {"record_batch": RecordBatch.open, "skipstream": SkipStream.open}
+LAYOUTS: dict[str, OpenLayout] = {
+    "record_batch": RecordBatch.open,
+    "skipstream": SkipStream.open,
+    "wildcard_optimized": WildcardOptimized.open,
+}
 """Name in a generation's row -> opens that layout over a family."""
+
+WITH_BIT_FIELDS = frozenset({"wildcard_optimized"})
+"""Whose rows have the options of bit-field keys."""
 
 ALIASES = {"auto": "skipstream", "wildcard_optimized_v2": "skipstream"}
 """Name in the configuration -> name in a row."""

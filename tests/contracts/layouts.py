@@ -1,12 +1,16 @@
 """The layouts that the contract suites run over: those that ship, and record_batch with bounds so small that a few hundred messages
-go through all that happens to an index: runs, segments, folds, garbage, pages that end in the middle of a value."""
+go through all that happens to an index: runs, segments, folds, garbage, pages that end in the middle of a value; and wildcard_optimized
+with keys so small that epochs are short, hashes of levels are often equal, and so are the truncated static keys of streams."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from shards.engine import Engine
 from shards.layouts import LAYOUTS, OpenLayout
 from shards.layouts.port import Layout, LayoutOptions
 from shards.layouts.record_batch import Bounds, RecordBatch
+from shards.layouts.wildcard_optimized import WildcardOptimized
 
 SMALL = Bounds(
     run_entries=8,
@@ -25,7 +29,12 @@ def open_small(engine: Engine, family: int, options: LayoutOptions) -> Layout:
     return RecordBatch.open(engine, family, options, SMALL)
 
 
-OPENERS: dict[str, OpenLayout] = {**LAYOUTS, "record_batch_small": open_small}
+def open_small_keys(engine: Engine, family: int, options: LayoutOptions) -> Layout:
+    small = replace(options, bits_per_topic_level=8, epoch_bits=9, topic_index_bytes=1)
+    return WildcardOptimized.open(engine, family, small)
+
+
+OPENERS: dict[str, OpenLayout] = {**LAYOUTS, "record_batch_small": open_small, "wildcard_optimized_small": open_small_keys}
 
 
 def settle(layout: Layout, upto: int, slices_max: int) -> int:
