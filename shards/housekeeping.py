@@ -3,6 +3,7 @@
     timers        every tick: what is due by now, in the record that holds its effects
     erasing       every tick: rows of sessions that ended with many (shards.ending)
     lost          every tick: connections of gateways that were replaced, or not heard for 20 s
+    idle          every tick: a record with nothing in it, when messages wait for the end of their epoch (layouts.port, wants_tick)
     once a second: silent senders, rolls and drops of generations
     sweep         every session_gc_interval: whether anything was missed (shards.sweep)
 
@@ -24,7 +25,7 @@ from shards.homes import Homes, Outcome
 from shards.inbox import Inbox
 from shards.options import ShardOptions
 from shards.owners import Owners
-from shards.rows import META
+from shards.rows import META, pack_row
 from shards.store import Store
 from shards.sweep import Sweep
 from shards.timers import Timers
@@ -108,6 +109,8 @@ class Housekeeping:
         self._note_lost()
         if homes.lost and room:
             homes.lose_gateways(draft, now.age_ms, LOST_CONNECTIONS_PER_RECORD, out)
+        if room and self._store.wants_tick(self._clock.last, self._clock.now):
+            draft.ops.append((HOME_FAMILY, POSITION_ROW, pack_row((self._clock.take(),))))
         if now.elapsed_us - self._housekept_us >= _EVERY_US:
             self._housekept_us = now.elapsed_us
             self._inbox.forget_silent(draft, now.elapsed_us)
