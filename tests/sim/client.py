@@ -77,8 +77,6 @@ class Attempt:
         self.polite = False
         """DISCONNECT was sent."""
         self.ended_us = -1
-        self.gateway_ended = False
-        """Its gateway was being shut down."""
         self.said_expiry = False
         """With another expiry."""
         self.present_us = -1
@@ -246,7 +244,6 @@ class Client:
         if attempt.online:
             assert attempt.wire is not None
             gateway = attempt.wire.accepted.process
-            attempt.gateway_ended = gateway.shut_down
             steady = gateway.alive and not gateway.stopped and self.world.now_us - gateway.still_us > GATEWAY_LOST_US
             self._end_known_us = self.world.now_us if steady or self._expiry_s > GATEWAY_LOST_US // SECOND else -1
 

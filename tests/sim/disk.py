@@ -52,6 +52,7 @@ class Disk:
         """stored: position and value of every message in it; how a layout puts them into rows is its own."""
         if self.room >= 3:
             raise StoreFull("write: No space left on device")
+        self._align()
         self.engine.write(ops)
         messages: list[tuple[int, bytes]] = []
         for position, value in stored:
@@ -62,17 +63,22 @@ class Disk:
 
     def sync_begin(self) -> int:
         """What a sync that begins now covers."""
-        self._match()
+        self._align()
         return self.engine.sync_begin()
 
     def sync_end(self, covered: int) -> None:
         """It has ended; raises when it failed."""
+        self._align()
         try:
             self.engine.sync_end(covered)
         except StoreFailed:
             self.failed = True
             raise
-        self._match()
+        count = self.engine.unsynced_writes
+        for messages in self._unsynced[: len(self._unsynced) - count]:
+            for _, payload in messages:
+                self._watcher.synced(payload)
+        del self._unsynced[: len(self._unsynced) - count]
 
     def sync_time_us(self) -> int:
         low, high = self.sync_us
@@ -85,13 +91,13 @@ class Disk:
         self.engine.fail_next_sync()
 
     def after_kill(self) -> None:
-        self._match()
+        self._align()
         self.failed = False
         self.engine = self.engine.crash(power=False)
 
     def after_power_cut(self) -> None:
         """Also what is left after a sync that failed: nobody knows which pages were written."""
-        self._match()
+        self._align()
         self.failed = False
         survivors = self._world.between(0, len(self._unsynced))
         self.engine = self.engine.crash(power=True, survivors=survivors)
@@ -105,12 +111,7 @@ class Disk:
 
     # ------------------------------------------------------------------ within
 
-    def _match(self) -> None:
-        """Bring our list up to date with the engine's: it writes by itself while a store is opened."""
-        count = self.engine.unsynced_writes
-        while len(self._unsynced) < count:
+    def _align(self) -> None:
+        """A store writes by itself as well, when it is opened and in idle moments: such writes have no message of ours."""
+        while len(self._unsynced) < self.engine.unsynced_writes:
             self._unsynced.append([])
-        for messages in self._unsynced[: len(self._unsynced) - count]:
-            for _, payload in messages:
-                self._watcher.synced(payload)
-        del self._unsynced[: len(self._unsynced) - count]

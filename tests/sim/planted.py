@@ -364,6 +364,13 @@ class OldAckCounted(Planted):
         self.replace(owner, "_from_gateway", make)
 
 
+class ReplacedOwnerGoesOn(Planted):
+    name = "a replaced session actor attaches what it has in memory"
+
+    def session(self, core: SessionCore) -> None:
+        self.replace(core._attaching, "attach", lambda attach: lambda link, frame: attach(link, frame._replace(owner=0)))
+
+
 class PublishBeforeCommit(Planted):
     name = "QoS 2 PUBLISH before its range is committed"
 
@@ -429,5 +436,5 @@ class SessionLossIgnored(Planted):
 ALL: list[type[Planted]] = [
     LateFrameStored, LateDisconnect, RouteCounted, RangeAfterExpiry, FoldLosesOne, PubrelBeforeCommit, RouteRemovedEarly, OldAckCounted,
     EndOfStreamEarly, AnswerBeforeCommit, ReadPastWatermark, RepeatTakenAgain, OldTokenCommits, NumbersInRam, DupFlagDecides,
-    IdsEndWithConnection, PublishBeforeCommit, HoleIgnored, SubackEarly, SessionLossIgnored,
+    IdsEndWithConnection, ReplacedOwnerGoesOn, PublishBeforeCommit, HoleIgnored, SubackEarly, SessionLossIgnored,
 ]  # fmt: skip

@@ -52,7 +52,7 @@ class Wills:
                 continue
             for attempt in client.attempts:
                 will = attempt.will
-                if will is None or not attempt.online or attempt.polite or attempt is client.attempt or attempt.gateway_ended:
+                if will is None or not attempt.online or attempt.polite or attempt is client.attempt or _shut_down(attempt):
                     continue
                 if will.written_us < 0 and any(self._wants(sub, will, attempt) for sub in self._subscriptions()):
                     yield will
@@ -77,3 +77,7 @@ class Wills:
     def _late_connect(self, client: Client, attempt: Attempt) -> bool:
         since_us = self._world.now_us - LATE_CONNECT_US
         return any(not older.online and older.heard_us >= since_us for older in client.attempts[: attempt.serial - 1])
+
+
+def _shut_down(attempt: Attempt) -> bool:
+    return attempt.wire is not None and attempt.wire.accepted.process.shut_down
