@@ -162,7 +162,8 @@ def judge(watch: Watch, total_s: float) -> tuple[list[str], list[str]]:
     for kind in sorted({kind for each in watch.rows for kind in each.counts}):
         rows = [(each.at_s, float(each.counts[kind])) for each in watch.rows]
         settled = total_s * 0.3 >= SETTLED_S.get(kind, 0.0)
-        judged.append(compare(f"home rows {kind!r}", rows, total_s, ROWS_MORE if settled and kind != "n" else NO_BOUND, ROWS_MORE_COUNT))
+        more = ROWS_MORE_COUNT if settled and kind != "n" else NO_BOUND
+        judged.append(compare(f"home rows {kind!r}", rows, total_s, ROWS_MORE, more))
     answers = [(each.at_s, each.counts["n"] / max(1, senders(watch, each.at_s))) for each in watch.rows]
     judged.append(compare("home rows 'n' for each sender", answers, total_s, ROWS_MORE, ANSWERS_MORE))
     judged += lives(watch)

@@ -60,7 +60,7 @@ def test_young_processes_say_nothing() -> None:
 @pytest.mark.parametrize(("kind", "grown"), [("s", 1), ("c", 0), ("z", 0)])
 def test_rows_that_grow_are_not_flat_unless_that_is_known(kind: str, grown: int) -> None:
     """Refused senders are kept for ever, and in so short a time no connection row is old enough to go."""
-    found = Watch(rows=[Rows(at * 100.0, Counter({kind: 200 * at, "u": 50}), 0, 0) for at in range(11)])
+    found = Watch(rows=[Rows(at * 100.0, Counter({kind: 200 * max(0, at - 4), "u": 50}), 0, 0) for at in range(11)])
     figures, wrong = judge(found, TOTAL_S)
     assert len(figures) == 3 and len(wrong) == grown
 
