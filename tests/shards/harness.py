@@ -40,7 +40,11 @@ T = TypeVar("T", bound=Frame)
 class Harness:
     """`sync=False` holds commits back until `commit()`."""
 
-    def __init__(self, engine: Engine | None = None, shard: int = 0, n_shards: int = 1, options: ShardOptions | None = None) -> None:
+    def __init__(
+        self, engine: Engine | None = None, shard: int = 0, n_shards: int = 1, options: ShardOptions | None = None,
+        store: StoreOptions | None = None,
+    ) -> None:  # fmt: skip
+        self.store = store or StoreOptions()
         self.engine: Engine = engine if engine is not None else MemoryEngine()
         self.now_ms = 1_000_000
         self.options = options or ShardOptions()
@@ -53,7 +57,7 @@ class Harness:
         self._open()
 
     def _open(self) -> None:
-        store = Store.open(self.engine, StoreOptions(), self.now_ms, self.now_ms)
+        store = Store.open(self.engine, self.store, self.now_ms, self.now_ms)
         self.core = ShardCore(self.shard, SlotTable.initial(self.n_shards), self.engine, store, self.options)
         self.uncommitted: list[int] = []
         self.engine.sync()

@@ -13,8 +13,8 @@ from shards.layouts.port import LayoutOptions
 OPTIONS = LayoutOptions((2, 1))
 
 
-def opened(engine: MemoryEngine, options: LayoutOptions = OPTIONS) -> Generations:
-    table = Generations.open(engine, "skipstream", options, 11, 22)
+def opened(engine: MemoryEngine, options: LayoutOptions = OPTIONS, layout: str = "skipstream") -> Generations:
+    table = Generations.open(engine, layout, options, 11, 22)
     table.check()
     return table
 
@@ -229,3 +229,28 @@ def test_rows_are_those_of_the_format_page() -> None:
         opened(engine).layout(1)
     with pytest.raises(UnknownLayout, match="skipstream"):
         Generations.open(MemoryEngine(), "nonsense", OPTIONS)
+
+
+def test_bit_field_keys_add_their_options_to_the_row() -> None:
+    # Property: golden bytes of a row of wildcard_optimized; rows of other layouts have no such element, and are read as before.
+    options = LayoutOptions((100, 10), 32, 17, 5)
+    info = GenerationInfo(GenerationId(2), "wildcard_optimized", options, 1, None, 3, 4, None)
+    key, value = info.encode()
+    assert value.hex() == "01" + "98" + "b2" + b"wildcard_optimized".hex() + "92640a" + "01" + "c0" + "03" + "04" + "c0" + "93201105"
+    assert GenerationInfo.decode(key, value) == info
+    other = GenerationInfo(GenerationId(2), "record_batch", options, 1, None, 3, 4, None)
+    assert GenerationInfo.decode(*other.encode()).options == LayoutOptions((100, 10))
+
+
+def test_the_options_of_the_keys_are_those_of_the_generation_for_ever() -> None:
+    # Property: other options at the next start do not touch keys that are there; the next roll takes them.
+    engine = MemoryEngine()
+    first, second = LayoutOptions((0,), 16, 10, 6), LayoutOptions((0,), 64, 20, 4)
+    opened(engine, first, "wildcard_optimized")
+    table = opened(engine, second, "wildcard_optimized")
+    assert table.current.options == first
+    assert table.layout(1).cutoff(b"#", 5000) == 5000
+    table.layout(1).key_of(b"a/b")
+    assert table.layout(1).cutoff(b"#", 5000) == 4 * 1024 - 1
+    engine.write(table.roll(6000, 1, 1))
+    assert opened(engine, first, "wildcard_optimized").current.options == second
