@@ -33,6 +33,10 @@ class StoreFull(StoreFailed):
     """There was no room. Nothing of the write is there; it may succeed later, when space has been freed."""
 
 
+class StoreDamaged(StoreFailed):
+    """What was stored cannot be read any more: a file is missing, too short, or not what was written. Trying again does not help."""
+
+
 class StoreInUse(StoreFailed):
     """Another process has this directory open."""
 

@@ -9,6 +9,8 @@ instead: to the caller it is a disk that answers late. Any other failure of a wr
 the file holds: the engine refuses everything from then on.
 
 Opening goes over the logs first, because RocksDB 9.8 never returns from certain garbage behind a torn end (``_disarm``).
+Damage is told apart from other failures (StoreDamaged), and the file is noted for the next opening (shards.suspects); what is
+done about it is for shards.salvage.
 
 Always holds: an iterator's ReadOptions live as long as the iterator (without them rocksdict ends a scan early and says
 nothing), and an iterator that stops is asked whether it stopped because of an error.
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,7 +39,8 @@ from rocksdict import (
     WriteBatch,
 )
 
-from shards.engine import HOME_FAMILY, FamilyMissing, Op, StoreFailed, StoreFull, StoreInUse
+from shards import suspects
+from shards.engine import HOME_FAMILY, FamilyMissing, Op, StoreDamaged, StoreFailed, StoreFull, StoreInUse
 
 _HOME_NAME = "default"
 _NAME_PREFIX = "g"
@@ -48,7 +52,11 @@ _LOG_BLOCK_BYTES = 32768
 _LOG_HEADER_BYTES = 7
 _LOG_KIND_AT = 6
 _RECYCLED_KINDS = frozenset((5, 6, 7, 8, 11))
+_NOT_THE_FILE = ("Too many open files", "Permission denied", "Cannot allocate memory")
+"""Why a file may be unreadable though nothing is wrong with it."""
 _UNKNOWN_KIND = b"\x7f"
+_BLAMED_MANIFEST = re.compile(r" The file \S+ may be corrupted\.$")
+_TABLES = re.compile(r"^ (\d+):(\d+)\[", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +71,10 @@ class RocksOptions:
 
 
 class RocksCursor:
-    __slots__ = ("_iterator", "_lower", "_options")
+    __slots__ = ("_iterator", "_lower", "_notes", "_options")
 
-    def __init__(self, db: Rdict, lower: bytes, upper: bytes) -> None:
+    def __init__(self, db: Rdict, lower: bytes, upper: bytes, notes: str) -> None:
+        self._notes = notes
         self._options = ReadOptions()
         self._options.set_iterate_upper_bound(upper)
         # set_iterate_lower_bound does not hold a seek back, so seek does it.
@@ -84,7 +93,7 @@ class RocksCursor:
         try:
             self._iterator.status()
         except Exception as error:
-            raise mapped("cursor", error) from error
+            raise noted(self._notes, "cursor", error) from error
         return False
 
     def key(self) -> bytes:
@@ -107,15 +116,15 @@ class RocksEngine:
 
         What was recovered is only safe against a power cut after the first ``sync``.
         """
-        self._path = path
+        self._path = self._notes = path
         self.damage_found = _disarm(path)
-        """Sentences about damaged log ends met at opening, to be logged."""
+        """Sentences about damage that was met at opening, to be logged."""
         self._failed: str | None = None
         self._full = False
         # Kept: RocksDB refers to the cache for as long as the database is open.
         options = options or RocksOptions()
         self._cache = Cache(options.block_cache_bytes)
-        self._options = _database_options(options, self._cache)
+        self._options = database_options(options, self._cache)
         try:
             names = Rdict.list_cf(path, self._options) if os.path.exists(os.path.join(path, "CURRENT")) else [_HOME_NAME]
             self._db = Rdict(path, self._options, dict.fromkeys(names, self._options))
@@ -136,10 +145,10 @@ class RocksEngine:
         if family in self._rdicts:
             raise ValueError(f"family {family} exists already")
         try:
-            self._db.create_column_family(_name_of(family), self._options)
+            self._db.create_column_family(name_of(family), self._options)
         except Exception as error:
             raise mapped(f"create family {family}", error) from error
-        self._take_family(family, _name_of(family))
+        self._take_family(family, name_of(family))
 
     def drop_family(self, family: int) -> None:
         self._alive()
@@ -149,7 +158,7 @@ class RocksEngine:
         # The files go when the last handle has gone; closing a dropped family raises, so they are just let go.
         del self._rdicts[family], self._handles[family]
         try:
-            self._db.drop_column_family(_name_of(family))
+            self._db.drop_column_family(name_of(family))
         except Exception as error:
             raise mapped(f"drop family {family}", error) from error
 
@@ -190,7 +199,7 @@ class RocksEngine:
         try:
             value: bytes | None = rdict.get(key)
         except Exception as error:
-            raise mapped("get", error) from error
+            raise noted(self._notes, "get", error) from error
         return value
 
     def get_many(self, family: int, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -200,7 +209,7 @@ class RocksEngine:
         try:
             return list(rdict.get(list(keys)) or ())
         except Exception as error:
-            raise mapped("get_many", error) from error
+            raise noted(self._notes, "get_many", error) from error
 
     def scan(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> list[tuple[bytes, bytes]]:
         rdict = self._rdict(family)
@@ -233,11 +242,11 @@ class RocksEngine:
                     following()
             iterator.status()
         except Exception as error:
-            raise mapped("scan", error) from error
+            raise noted(self._notes, "scan", error) from error
         return found
 
     def cursor(self, family: int, lower: bytes, upper: bytes) -> RocksCursor:
-        return RocksCursor(self._rdict(family), lower, upper)
+        return RocksCursor(self._rdict(family), lower, upper, self._notes)
 
     # ---- the whole
 
@@ -255,6 +264,19 @@ class RocksEngine:
             self._rdict(family).compact_range(None, None)
         except Exception as error:
             raise mapped(f"compact family {family}", error) from error
+
+    def tables(self, family: int) -> dict[str, int]:
+        """The data files of a family: name -> bytes."""
+        return tables_of(self._rdict(family))
+
+    def stop_compacting(self, family: int) -> None:
+        """Leave the files of a damaged family as they are: compacting meets the damage, and then RocksDB takes no writes at all."""
+        self._rdict(family).set_options({"disable_auto_compactions": "true"})
+
+    @property
+    def sequence(self) -> int:
+        """Number of the last operation that was written."""
+        return self._db.latest_sequence_number()
 
     def size_bytes(self) -> int:
         total = 0
@@ -303,7 +325,7 @@ class RocksEngine:
             raise StoreFailed(f"{self._path} takes nothing more: {self._failed}")
 
     def _write_failed(self, error: Exception) -> StoreFailed:
-        failure = mapped(f"write {self._path}", error)
+        failure = noted(self._notes, f"write {self._path}", error)
         if isinstance(failure, StoreFull):
             self._full = True
         else:
@@ -325,7 +347,13 @@ class RocksEngine:
                 self._full = False
 
 
-def _database_options(options: RocksOptions, cache: Cache) -> Options:
+def tables_of(rdict: Rdict) -> dict[str, int]:
+    text = rdict.property_value("rocksdb.sstables") or ""
+    return {f"{int(number):06d}.sst": int(size) for number, size in _TABLES.findall(text)}
+
+
+def database_options(options: RocksOptions, cache: Cache, paranoid: bool = True) -> Options:
+    """paranoid false: opening passes over broken data files; for whoever does not write."""
     table = BlockBasedOptions()
     table.set_block_cache(cache)
     table.set_cache_index_and_filter_blocks(True)
@@ -340,7 +368,7 @@ def _database_options(options: RocksOptions, cache: Cache) -> Options:
     made.set_max_total_wal_size(options.wal_bytes_max)
     made.set_max_open_files(options.open_files_max)
     made.set_max_background_jobs(2)
-    made.set_paranoid_checks(True)
+    made.set_paranoid_checks(paranoid)
     # A torn end is what a power cut leaves of unsynced writes. What precedes the first damage is kept, in order.
     made.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
     # RocksDB's defaults keep a thousand info logs without a bound in size.
@@ -409,7 +437,7 @@ def _recycled_record(data: mmap.mmap) -> int | None:
     return None
 
 
-def _name_of(family: int) -> str:
+def name_of(family: int) -> str:
     return _HOME_NAME if family == HOME_FAMILY else f"{_NAME_PREFIX}{family}"
 
 
@@ -423,9 +451,22 @@ def family_of(path: str, name: str) -> int:
 
 
 def mapped(what: str, error: Exception) -> StoreFailed:
-    text = str(error)
+    text = " ".join(str(error).split())
+    if ".sst" in text:
+        # It adds this to whatever keeps it from opening.
+        text = _BLAMED_MANIFEST.sub("", text)
     if _NO_SPACE in text:
         return StoreFull(f"{what}: {text}")
     if "lock hold by current process" in text or ("While lock file" in text and "temporarily unavailable" in text):
         return StoreInUse(f"{what.removeprefix('open ')} is in use: another process has this store open")
+    if not any(cause in text for cause in _NOT_THE_FILE) and ("Corruption" in text or (".sst" in text and "IO error" in text)):
+        return StoreDamaged(f"{what}: {text}")
     return StoreFailed(f"{what}: {text}")
+
+
+def noted(notes: str, what: str, error: Exception) -> StoreFailed:
+    """As `mapped`; a damaged file is noted for the next opening. notes: the directory of the store; empty for whoever only looks."""
+    failure = mapped(what, error)
+    if notes and isinstance(failure, StoreDamaged):
+        suspects.note(notes, str(failure))
+    return failure

@@ -24,7 +24,7 @@ class SecondaryEngine(RocksEngine):
         found = damage(path)
         if found:
             raise StoreFailed(f"{path} was not closed in order and its log ends in garbage ({found[0]}): start the broker once")
-        self._path = path
+        self._path, self._notes = path, ""
         self._failed = None
         self._full = False
         options = Options(raw_mode=True)

@@ -31,7 +31,7 @@ GenerationId = NewType("GenerationId", int)
 
 ROW_PREFIX = b"g"
 ROW_VERSION = 1
-_ROWS_END = b"h"
+ROWS_END = b"h"
 
 
 class GenerationDropped(Exception):
@@ -113,7 +113,7 @@ class Generations:
         What it writes is unsynced; the sync that precedes the first watermark covers it.
         """
         self = cls(engine, layout, options)
-        rows = [GenerationInfo.decode(key, value) for key, value in engine.scan(HOME_FAMILY, ROW_PREFIX, _ROWS_END, 1 << 32)]
+        rows = [GenerationInfo.decode(key, value) for key, value in engine.scan(HOME_FAMILY, ROW_PREFIX, ROWS_END, 1 << 32)]
         families = set(engine.families())
         self._infos = {info.id: info for info in rows if info.id in families}
         for orphan in sorted(families - {HOME_FAMILY} - {info.id for info in rows}):
@@ -130,7 +130,7 @@ class Generations:
         """The table as it is, for whoever only reads: nothing is written, and no family is dropped."""
         self = cls(engine, "auto", LayoutOptions())
         families = set(engine.families())
-        rows = [GenerationInfo.decode(key, value) for key, value in engine.scan(HOME_FAMILY, ROW_PREFIX, _ROWS_END, 1 << 32)]
+        rows = [GenerationInfo.decode(key, value) for key, value in engine.scan(HOME_FAMILY, ROW_PREFIX, ROWS_END, 1 << 32)]
         self._infos = {info.id: info for info in rows if info.id in families}
         self.lost_at_open = tuple(info.id for info in rows if info.id not in families)
         if not self._infos:

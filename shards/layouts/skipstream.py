@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from shards.engine import Cursor, Engine, Op, StoreFailed
+from shards.engine import Cursor, Engine, Op, StoreDamaged
 from shards.layouts.learned import growth_ops, has, hash_of, load_structure, stream_of, streams_of
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.lts import TopicStructure
@@ -132,7 +132,9 @@ class SkipStream:
             join.examined += len(positions)
             for position, value in zip(positions, values, strict=True):
                 if value is None:
-                    raise StoreFailed(f"generation {self._family}: index names {position} in {stream.static.hex()}, its message is missing")
+                    raise StoreDamaged(
+                        f"generation {self._family}: index names {position} in {stream.static.hex()}, its message is missing"
+                    )
                 if not has(topic_of(value), stream.literals):
                     continue
                 if messages and total + len(value) > bytes_max:

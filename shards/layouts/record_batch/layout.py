@@ -20,7 +20,7 @@ from collections import Counter
 from typing import cast
 from zlib import crc32
 
-from shards.engine import Engine, Op, StoreFailed
+from shards.engine import Engine, Op, StoreDamaged
 from shards.layouts.learned import growth_ops, has, hash_of, load_structure, stream_of, streams_of
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.layouts.record_batch.paged_index import Bounds, PagedIndex
@@ -180,7 +180,7 @@ class RecordBatch:
             common.fetched += len(positions)
             if None in values:
                 missing = positions[values.index(None)]
-                raise StoreFailed(f"generation {self._family}: index names {missing} in {static.hex()}, its message is missing")
+                raise StoreDamaged(f"generation {self._family}: index names {missing} in {static.hex()}, its message is missing")
             for position, message in messages_of(static, zip(keys, cast("list[bytes]", values), strict=True)):
                 if not has(topic_of(message), stream.literals):
                     continue

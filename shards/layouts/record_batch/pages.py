@@ -21,7 +21,7 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from shards.engine import StoreFailed
+from shards.engine import StoreDamaged
 from shards.lts import RESERVED_PREFIX
 
 STATE_PREFIX = RESERVED_PREFIX + b"\x02"
@@ -41,7 +41,7 @@ _NUMBER_AT = 18
 _ENTRY_AT = 22
 
 
-class BadIndex(StoreFailed):
+class BadIndex(StoreDamaged):
     """A row of the index that is damaged or of a version this program does not know."""
 
 

@@ -28,7 +28,7 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from shards.engine import StoreFailed
+from shards.engine import StoreDamaged
 
 # Arrays in values are read in place, in the byte order of the machine; all that this program runs on have this one.
 assert sys.byteorder == "little", "stored arrays are little-endian"
@@ -63,7 +63,7 @@ KIND_AT = 16
 KEY_BYTES = 21
 
 
-class BadValue(StoreFailed):
+class BadValue(StoreDamaged):
     """A stored value that is damaged, is under the wrong key, or is of a kind this program does not know."""
 
 

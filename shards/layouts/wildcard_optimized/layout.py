@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from shards.engine import Engine, Op, StoreFailed
+from shards.engine import Engine, Op, StoreDamaged
 from shards.layouts.learned import growth_ops, has, hash_of, load_structure, stream_of, streams_of
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.layouts.wildcard_optimized.epochs import Asked, Counters, Entry, Epochs
@@ -197,7 +197,7 @@ class WildcardOptimized:
         values: list[bytes] = []
         for key, value in zip(keys, self._engine.get_many(self._family, keys), strict=True):
             if value is None:
-                raise StoreFailed(f"generation {self._family}: the message under {key.hex()} was there and is missing")
+                raise StoreDamaged(f"generation {self._family}: the message under {key.hex()} was there and is missing")
             values.append(value)
         return values
 
