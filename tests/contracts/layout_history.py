@@ -16,6 +16,7 @@ from shards.engine_rocks import RocksEngine
 from shards.layouts.record_batch import RecordBatch
 from shards.messages import encode_message
 from shards.store import Store, StoreOptions, Stream, TopicKey
+from tests.contracts.layouts import SMALL
 from tests.shards.topic_model import any_filter, any_topic, matches
 
 MANY = 1 << 40
@@ -55,6 +56,20 @@ class Disk:
         self.engine = RocksEngine(str(path))
 
 
+KEYS = ((64, 20, 4), (8, 9, 1), (16, 7, 1), (8, 12, 2), (24, 64, 4), (8, 1, 1))
+"""bits_per_topic_level, epoch_bits, topic_index_bytes: also such that epochs are short and much is equal."""
+_LONG_PAUSE = 1 << 21
+
+
+class Follower:
+    """Reads a filter as it comes in, up to the cut-off each time, and remembers what it was given."""
+
+    def __init__(self, topic_filter: bytes) -> None:
+        self.filter = topic_filter
+        self.place = 0
+        self.found: list[tuple[int, bytes]] = []
+
+
 class Layouts:
     """One history. ``watermark``: everything up to here is synced, so it may be read and is never lost."""
 
@@ -71,6 +86,9 @@ class Layouts:
         self.serial = 0
         self.waiting: list[tuple[int, int]] = []
         self.keys: dict[bytes, TopicKey] = {}
+        self.followers = [Follower(b"#"), Follower(b"+/#"), Follower(self.topics[0])]
+        # With a source of its own: what else happens does not depend on it.
+        self.key_rng = random.Random(f"keys {seed}")
         self._open()
 
     # ---- what may happen
@@ -93,7 +111,20 @@ class Layouts:
             self.crash(power=rng.random() < 0.6)
         else:
             self.read()
+        if self.key_rng.random() < 0.05:
+            self.pause()
+        self.follow()
         self.store.check()
+
+    def pause(self) -> None:
+        """Nobody publishes for longer than an epoch: an empty record, if the layout wants one, lets followers have all there is."""
+        if self.store.wants_tick(self.last, self.last + _LONG_PAUSE):
+            self.last += _LONG_PAUSE
+            self._write([])
+            self.sync()
+        if self.watermark == self.last and self.messages:
+            assert self.store.cutoff(b"#", self.watermark) >= self.messages[-1][0]
+            assert not self.store.wants_tick(self.last, self.last + _LONG_PAUSE), "once is enough"
 
     def publish(self) -> None:
         rng = self.rng
@@ -122,7 +153,7 @@ class Layouts:
             self.disk.sync()
 
     def roll(self) -> None:
-        self.options = StoreOptions(self.rng.choice(self.layouts), self.thresholds)
+        self.options = self._options()
         self.last += 1
         self._write(self.store.roll(self.last, 0, 0))
         self.disk.sync()
@@ -177,10 +208,31 @@ class Layouts:
             again = self.store.read(old, stream, begin, end, count, MANY, MANY) if begin < end else None
             assert again is None or again.messages == messages[:count], "the same arguments, the same messages"
 
+    def follow(self) -> None:
+        """Followers go on to the cut-off."""
+        for follower in self.followers:
+            horizon = self.store.cutoff(follower.filter, self.watermark)
+            if horizon > follower.place:
+                for generation, stream in self.store.streams(follower.filter, follower.place):
+                    follower.found += self._in_pieces(generation, stream, follower.place, horizon, self.key_rng)
+                follower.place = horizon
+
+    def followed(self) -> None:
+        """Of all that is kept followers were given each message once, whatever came into an epoch later."""
+        oldest = self.store.generations()[0].since
+        for follower in self.followers:
+            found = sorted(message for message in follower.found if message[0] >= oldest)
+            expected = self.expected(follower.filter, 0, follower.place)
+            assert found == expected, _difference(follower.filter, found, expected)
+
     def finish(self) -> None:
         """Everything is sealed, worked on until there is nothing more to do, and read."""
         self.sync()
+        self.pause()
+        self.follow()
         self.roll()
+        self.follow()
+        self.followed()
         slices = 0
         while self.store.idle_work(self.watermark):
             slices += 1
@@ -200,14 +252,18 @@ class Layouts:
     # ---- within
 
     def _all_folded(self) -> None:
-        """Of sealed generations that are open each stream has one segment, and nothing in RAM."""
+        """Of sealed generations that are open each stream has one segment and nothing beside it, or few messages and none."""
         for layout in self.store._generations._open.values():
             if isinstance(layout, RecordBatch) and layout._index._sealed:
                 for index in layout._index._streams.values():
-                    assert index.loaded and len(index.segments) <= 1 and index.entries.count == 0 and not index.state.garbage
+                    assert len(index.segments) <= 1 and not index.state.garbage
+                    assert index.uncovered == 0 or (index.uncovered < SMALL.small_stream and not index.segments)
+
+    def _options(self) -> StoreOptions:
+        return StoreOptions(self.rng.choice(self.layouts), self.thresholds, *self.key_rng.choice(KEYS))
 
     def _open(self) -> None:
-        self.options = StoreOptions(self.rng.choice(self.layouts), self.thresholds)
+        self.options = self._options()
         self.store = Store.open(self.disk.engine, self.options)
         self.keys = {}
         self.waiting = []
@@ -215,8 +271,10 @@ class Layouts:
     def _write(self, ops: list[Op]) -> None:
         self.disk.engine.write([*ops, (HOME_FAMILY, _POSITION_ROW, self.last.to_bytes(8, "big"))])
 
-    def _in_pieces(self, generation: int, stream: Stream, after: int, upto: int) -> list[tuple[int, bytes]]:
-        rng = self.rng
+    def _in_pieces(
+        self, generation: int, stream: Stream, after: int, upto: int, rng: random.Random | None = None
+    ) -> list[tuple[int, bytes]]:
+        rng = rng or self.rng
         found: list[tuple[int, bytes]] = []
         place, done = after, False
         count, size, keys = rng.choice((1, 5, 100, MANY)), rng.choice((100, 20_000, MANY)), rng.choice((2, 30, MANY))

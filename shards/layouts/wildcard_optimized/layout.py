@@ -21,7 +21,7 @@ from shards.layouts.learned import growth_ops, has, hash_of, load_structure, str
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.layouts.wildcard_optimized.epochs import Asked, Counters, Entry, Epochs
 from shards.layouts.wildcard_optimized.keys import POSITION_BITS, VARYING_MAX, KeyMapper
-from shards.lts import TopicStructure
+from shards.lts import Leaf, TopicStructure
 from shards.messages import topic_of
 
 _FETCH_FIRST = 8
@@ -44,12 +44,14 @@ class WildcardOptimized:
         ]
         self._first: dict[int, bytes] = {}
         self._shared: set[int] = set()
+        self._varies = False
+        """Whether there is a stream with varying levels."""
         for leaf in structure.leaves():
-            self._note(leaf.static)
+            self._note(leaf)
         self._epochs = Epochs(engine, family)
         self._sealed = False
         self._newest: int | None = -1 if new else None
-        """The newest message with varying levels; None when that is not known."""
+        """The newest message; None when that is not known."""
 
     @classmethod
     def open(cls, engine: Engine, family: int, options: LayoutOptions) -> WildcardOptimized:
@@ -75,7 +77,7 @@ class WildcardOptimized:
         width = self._hash_bytes
         hashes = [hash_of(value)[:width] for value in varying]
         numbers = [int.from_bytes(hashed, "big") for hashed in hashes]
-        base = self._mappers[len(varying)].key((self._note(leaf.static), 0, *numbers))
+        base = self._mappers[len(varying)].key((self._note(leaf), 0, *numbers))
         return TopicKey(self._family, leaf.static, b"".join(hashes), (), base)
 
     def take_growth(self) -> list[Op]:
@@ -85,8 +87,7 @@ class WildcardOptimized:
         family, _, hashes, _, base = key
         mapper = self._mappers[len(hashes) // self._hash_bytes]
         ops.append((family, mapper.at(base, position).to_bytes(mapper.key_bytes, "big"), value))
-        if hashes:
-            self._newest = position
+        self._newest = position
 
     def flush(self, ops: list[Op]) -> None:
         """Nothing is held back."""
@@ -101,7 +102,7 @@ class WildcardOptimized:
     # ---- the cut-off
 
     def cutoff(self, topic_filter: bytes, upto: int) -> int:
-        if self._sealed or self._epoch_bits == POSITION_BITS:
+        if not self._varies or self._sealed or self._epoch_bits == POSITION_BITS:
             return upto
         complete = self._complete(upto)
         if complete == upto or not any(None in leaf.levels for leaf, _ in self._structure.match(topic_filter)):
@@ -109,7 +110,7 @@ class WildcardOptimized:
         return complete
 
     def wants_tick(self, last: int, now: int) -> bool:
-        if self._sealed or self._epoch_bits == POSITION_BITS:
+        if not self._varies or self._sealed or self._epoch_bits == POSITION_BITS:
             return False
         if self._newest is None:
             self._newest = last
@@ -217,9 +218,11 @@ class WildcardOptimized:
         """The topic index: the first bytes of the static key; never 0, as such keys would lie among the rows of the structure."""
         return int.from_bytes(static[: self._index_bytes], "big") or 1
 
-    def _note(self, static: bytes) -> int:
+    def _note(self, leaf: Leaf) -> int:
         """The topic index of a stream that is known; notes when another one has the same."""
-        index = self._index(static)
-        if self._first.setdefault(index, static) != static:
+        index = self._index(leaf.static)
+        if self._first.setdefault(index, leaf.static) != leaf.static:
             self._shared.add(index)
+        if not self._varies:
+            self._varies = None in leaf.levels
         return index
