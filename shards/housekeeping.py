@@ -71,6 +71,8 @@ class Housekeeping:
         self._elapsed_us = 0
         self._housekept_us = -_EVERY_US
         self._room = True
+        self._crowded = False
+        """So many records wait for a sync that timers wait too; the commit that makes room says so, not the clock."""
         self.timers_fired = 0
         self.timers_late_ms_max = 0
 
@@ -89,7 +91,7 @@ class Housekeeping:
     @property
     def wait_ms(self) -> int:
         """When nothing happens, the next turn is wanted after this."""
-        if not self._room or self._homes.suspended:
+        if not self._room or self._homes.suspended or self._crowded:
             return TURN_MS
         wait = min(TURN_MS, self._timers.next_due_ms - self._age_ms)
         if self._sweep.running:
@@ -104,6 +106,7 @@ class Housekeeping:
         self._age_ms, self._elapsed_us = now.age_ms, now.elapsed_us
         homes.suspended = now.age_suspended
         self._room = room
+        self._crowded = in_flight >= IN_FLIGHT_MAX
         if room and in_flight < IN_FLIGHT_MAX:
             self._expire(draft, out)
         self._note_lost()

@@ -88,6 +88,22 @@ def test_the_shell_is_told_when_the_next_timer_is_due() -> None:
     assert h.core.wait_ms == 300
 
 
+def test_a_timer_that_waits_for_a_hanging_sync_does_not_have_the_shell_spin() -> None:
+    """Until a record is committed no timer is taken; the commit calls for the next turn, and the clock need not."""
+    h = linked()
+    conn = connect(h, b"c", expiry_s=1).conn
+    h.ask(G, Disconnect(b"c", conn, LOST, None))
+    for n in range(IN_FLIGHT_MAX):
+        h.request(G, Connect(b"d%d" % n, False, 0, 5, None))
+        h.tick(sync=False)
+    h.tick(2_000, sync=False)
+    assert "s" in rows(h.engine) and h.core.wait_ms == 500 and not h.core.busy
+    h.commit()
+    assert h.core.busy
+    h.settle()
+    assert "s" not in rows(h.engine)
+
+
 def test_thousands_that_end_in_one_second_end_in_it() -> None:
     """In turns without waiting, each record bounded; the core says that it wants them, and not more while the disk is behind."""
     h = linked()
