@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,9 +60,9 @@ def hunt(fault: type[Planted], seeds: Iterable[int] = range(SEEDS_MAX)) -> Catch
     return Catch(fault.name, -1, "not caught", time.process_time() - began)
 
 
-def _hunted(fault: type[Planted]) -> Catch:
+def _hunted(fault: type[Planted], seeds: Iterable[int]) -> Catch:
     try:
-        return hunt(fault)
+        return hunt(fault, seeds)
     except Misfit as misfit:
         return Catch(fault.name, -1, f": MISFIT {misfit}", 0.0)
 
@@ -82,14 +82,31 @@ def recorded() -> dict[str, int]:
     return found
 
 
-def hunt_all(faults: list[type[Planted]], processes: int) -> list[Catch]:
-    """In the order of the list, each printed as soon as it and all before it are done."""
+def in_order(fault: type[Planted]) -> Catch:
+    """The first seed of all that catches it."""
+    return _hunted(fault, range(SEEDS_MAX))
+
+
+def known_first(fault: type[Planted]) -> Catch:
+    """The recorded seed if it still does, else the first."""
+    known = recorded()[fault.name]
+    return _hunted(fault, [known, *(seed for seed in range(SEEDS_MAX) if seed != known)])
+
+
+def hunted(
+    faults: list[type[Planted]], processes: int, say: Callable[[Catch], None], how: Callable[[type[Planted]], Catch] = in_order
+) -> list[Catch]:
+    """In the order of the list, each said as soon as it and all before it are done."""
     catches: list[Catch] = []
     with ProcessPoolExecutor(processes) as pool:
-        for catch in pool.map(_hunted, faults):
+        for catch in pool.map(how, faults):
             catches.append(catch)
-            print(f"{catch.seed:>5}  {catch.cpu_s:6.1f} s  {catch.name:<66} {catch.why.partition(': ')[2][:150]}", flush=True)
+            say(catch)
     return catches
+
+
+def _row(catch: Catch) -> None:
+    print(f"{catch.seed:>5}  {catch.cpu_s:6.1f} s  {catch.name:<66} {catch.why.partition(': ')[2][:150]}", flush=True)
 
 
 def main(words: list[str]) -> int:
@@ -98,7 +115,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--of", default="", help="only faults whose name contains this")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     asked = parser.parse_args(words)
-    catches = hunt_all([fault for fault in ALL if asked.of in fault.name], asked.processes)
+    catches = hunted([fault for fault in ALL if asked.of in fault.name], asked.processes, _row)
     if asked.write:
         table = recorded() if TABLE.exists() else {}
         table.update({catch.name: catch.seed for catch in catches})

@@ -84,7 +84,7 @@ def draw(rng: Random, faults: bool = True, wide: bool = True) -> Shape:
         del kinds[kind]
     if n_gateways == 1:
         kinds.pop("zombie gateway", None)
-    safety_s = rng.choice((30, 60, 120)) if wide else 20
+    safety_s = rng.choice((60, 120, 240)) if wide else 20
     # As much happens in a long world as in a short one: what takes long to go wrong does so while little else happens.
     pace = PACE_S / safety_s if wide else 1.0
     messages = rng.choice((30, 60, 90))

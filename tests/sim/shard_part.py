@@ -235,7 +235,9 @@ class ShardPart:
         if not isinstance(frame, Beat):
             self._world.note(self.process.name, f"<{end.peer_name}", frame, data)
         self.core.handle(FrameReceived(end.number, frame))
-        self._pump.soon()
+        if not isinstance(frame, Beat):
+            # A beat by itself is heard by the next turn, which is never far.
+            self._pump.soon()
 
     def link_down(self, end: End) -> None:
         self._links.pop(end.number, None)
