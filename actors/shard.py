@@ -89,8 +89,17 @@ class ShardServer:
         topology = self._topology
         self._config = from_json(topology.config_json)
         self._engine = await self._open_engine()
+        for sentence in getattr(self._engine, "damage_found", ()):
+            log.error("shard.damage", shard=self._index, cause=sentence)
         self._boot_id = read_clocks().boot_id
-        self._open_core()
+        try:
+            self._open_core()
+        except StoreFailed:
+            # The next attempt opens it anew; while this one is open, it could not.
+            self._engine.close()
+            raise
+        if self._store.lost_at_open:
+            log.error("shard.generations_lost", shard=self._index, generations=list(self._store.lost_at_open))
         self._sync_thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
         self._space_thread = ThreadPoolExecutor(1, thread_name_prefix="space")
         self._pump = Pump(self._tick)
@@ -109,10 +118,6 @@ class ShardServer:
         settle_gc()
         self._started = Announcement("shard", member_name("shard", self._index), os.getpid())
         announce(topology, self._started)
-        for sentence in getattr(self._engine, "damage_found", ()):
-            log.error("shard.damage", shard=self._index, cause=sentence)
-        if self._store.lost_at_open:
-            log.error("shard.generations_lost", shard=self._index, generations=list(self._store.lost_at_open))
         log.info("shard.started", shard=self._index, recovered=self._core.recovered, generations=len(self._store.generations()))
         return self._started
 
@@ -139,7 +144,10 @@ class ShardServer:
         return Health(self._started is not None and not self._failed, self._failed)
 
     def counters(self) -> dict[str, int]:
-        return self._core.counters
+        store = self._store
+        return {
+            **self._core.counters, "reads_damaged": sum(store.damage_met.values()), "generations_lost": len(store.lost_at_open),
+        }  # fmt: skip
 
     # ------------------------------------------------------------------ opening
 
@@ -148,7 +156,8 @@ class ShardServer:
         path.mkdir(parents=True, exist_ok=True)
         while True:
             try:
-                return open_backend(self._config.durable_storage.messages.backend, str(path))
+                messages = self._config.durable_storage.messages
+                return open_backend(messages.backend, str(path), messages.on_damage)
             except (StoreFull, StoreInUse) as error:
                 # A former process of this shard may still be on its way out; a full disk may get room again.
                 log.error("shard.cannot_open_yet", shard=self._index, cause=str(error))
@@ -165,7 +174,9 @@ class ShardServer:
                 cause="nothing expires and nothing is dropped until `holdfast storage accept-clock`",
             )  # fmt: skip
         age_ms = self._age.age_ms(now)
-        self._store = Store.open(self._engine, store_options(self._config), age_ms, now.wall_ms)
+        salvage = self._config.durable_storage.messages.on_damage == "salvage"
+        self._store = Store.open(self._engine, store_options(self._config), age_ms, now.wall_ms, salvage)
+        self._damage_told = 0
         slots = SlotTable.initial(self._topology.n_shards)
         self._core = ShardCore(self._index, slots, self._engine, self._store, shard_options(self._config))
         self._opened = time.monotonic_ns()
@@ -188,6 +199,8 @@ class ShardServer:
         self._pump.within(self._core.wait_ms)
         if self._core.gc_found != self._gc_found:
             self._tell_found()
+        if len(self._store.damage_met) != self._damage_told:
+            self._tell_damage()
 
     def _tell_found(self) -> None:
         """The sweep has found what timers and records had missed: our fault, and mended."""
@@ -195,6 +208,12 @@ class ShardServer:
         kinds = {kind: count - self._gc_found.get(kind, 0) for kind, count in found.items() if count != self._gc_found.get(kind, 0)}
         self._gc_found = found
         log.warning("shard.gc_found", shard=self._index, **kinds)
+
+    def _tell_damage(self) -> None:
+        """What sessions could not read, and will not get."""
+        for sentence in list(self._store.damage_met)[self._damage_told :]:
+            log.error("shard.damage", shard=self._index, cause=f"{sentence}; sessions go on without what they had not read of it")
+        self._damage_told = len(self._store.damage_met)
 
     def _handle(self, event: Event) -> list[Effect]:
         try:

@@ -287,11 +287,13 @@ class LocalWriteBuffer(Section):
 
 
 class Layout(Section):
-    type: Literal["skipstream", "wildcard_optimized_v2", "record_batch"] = setting(
+    type: Literal["skipstream", "wildcard_optimized_v2", "record_batch", "wildcard_optimized"] = setting(
         "skipstream",
         "How messages lie in the store. skipstream: in order of their position, with an index key for each varying level of the topic; "
         "the second name is EMQX's word for the same. record_batch: many messages of a topic in one value, and an index that is "
-        "written later, in pages. docs/layouts.md says what each costs. A change applies to generations made from then on.",
+        "written later, in pages. wildcard_optimized: in order of epochs, and in an epoch in order of the varying levels; sessions that "
+        "are behind what `tail_cache_bytes` holds get what is new when its epoch is over. docs/layouts.md says what each costs. A "
+        "change applies to generations made from then on.",
     )
     wildcard_thresholds: tuple[Whole, ...] = setting(
         (100, 10),
@@ -300,12 +302,40 @@ class Layout(Section):
         unit="words",
         allowed=THRESHOLDS_ALLOWED,
     )
+    bits_per_topic_level: Whole = setting(
+        64,
+        "Only wildcard_optimized: bits of a key for each varying level. Fewer make smaller keys, and more messages that are looked at in "
+        "vain because other words have the same bits. EMQX: 64.",
+        unit="bits",
+        ge=16,
+        le=64,
+        allowed="a multiple of 8 from 16 to 64",
+    )
+    epoch_bits: Whole = setting(
+        20,
+        "Only wildcard_optimized: an epoch has 2 to the power of this many microseconds; 10 is about 1 ms, 17 about 0.1 s, 20 about 1 s, "
+        "24 about 17 s. Shorter epochs delay less and cost more, as each is searched by itself. 64 is a single epoch: nothing is "
+        "delayed, and reading behind the head is dear. EMQX: 20.",
+        unit="bits",
+        ge=1,
+        le=64,
+    )
+    topic_index_bytes: Whole = setting(
+        4,
+        "Only wildcard_optimized: bytes of a key that name the stream. Fewer make smaller keys, and streams that lie among each other: "
+        "with 4, about one in 40,000 of 100,000 streams does. EMQX: 4.",
+        unit="bytes",
+        ge=4,
+        le=8,
+    )
 
     @model_validator(mode="after")
     def _together(self) -> Self:
         thresholds = self.wildcard_thresholds
         if not (1 <= len(thresholds) <= 16 and all(1 <= n <= 1_000_000 for n in thresholds)):
             raise conflict("wildcard_thresholds", THRESHOLDS_ALLOWED)
+        if self.bits_per_topic_level % 8:
+            raise conflict("bits_per_topic_level", "a multiple of 8 from 16 to 64")
         return self
 
 
@@ -332,6 +362,11 @@ class Messages(Section):
     )
     replication_factor: Whole = setting(
         1, "Copies of each message. EMQX: 3. More than one needs replication, which is not built yet.", unit="copies", ge=1, le=1
+    )
+    on_damage: Literal["salvage", "strict"] = setting(
+        "salvage",
+        'What to do about broken files of the store (operations.md, "When files are broken"). salvage: put generations aside that '
+        "cannot be read, serve the rest and say so. strict: do not start, and end the shard when it meets damage.",
     )
     store_qos0: Flag = setting(
         False,

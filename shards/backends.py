@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from typing import Literal
 
 from shards.engine import Engine
 from shards.engine_memory import MemoryEngine
@@ -16,6 +17,7 @@ ENTRY_POINTS = "holdfast.backends"
 ALIASES = {"builtin_local": "rocksdb"}
 """EMQX's name for the store of one node -> ours."""
 
+OnDamage = Literal["salvage", "strict"]
 OpenEngine = Callable[[str], Engine]
 
 
@@ -38,9 +40,17 @@ def check_backend(name: str) -> str:
     return name
 
 
-def open_backend(name: str, path: str) -> Engine:
-    """Open the engine over this directory. Raises BackendUnknown, and what the engine raises at opening."""
-    return backends()[check_backend(name)]()(path)
+def open_backend(name: str, path: str, on_damage: OnDamage | None = None) -> Engine:
+    """Open the engine over this directory. Raises BackendUnknown, and what the engine raises at opening.
+
+    on_damage: what shards.salvage does about broken files, for rocksdb only; None: what the engine itself does, refuse.
+    """
+    name = check_backend(name)
+    if name == "rocksdb" and on_damage is not None:
+        from shards.salvage import open_store  # only who uses it loads it
+
+        return open_store(path, on_damage)
+    return backends()[name]()(path)
 
 
 def _rocksdb() -> OpenEngine:

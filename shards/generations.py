@@ -23,7 +23,7 @@ from typing import NewType
 
 import msgpack
 
-from shards.engine import HOME_FAMILY, Engine, Op, StoreFailed
+from shards.engine import HOME_FAMILY, Engine, Op, StoreDamaged, StoreFailed
 from shards.layouts import WITH_BIT_FIELDS, layout_named, open_layout
 from shards.layouts.port import Layout, LayoutOptions
 
@@ -39,6 +39,14 @@ class GenerationDropped(Exception):
 
     def __init__(self, generation: int) -> None:
         super().__init__(f"generation {generation} has been dropped")
+        self.generation = generation
+
+
+class GenerationDamaged(GenerationDropped):
+    """This generation is there and cannot be read: it is treated as one that was dropped."""
+
+    def __init__(self, generation: int, cause: str) -> None:
+        Exception.__init__(self, f"generation {generation} cannot be read: {cause}")
         self.generation = generation
 
 
@@ -103,6 +111,7 @@ class Generations:
         self._working: list[int] = []
         self._prepared: int | None = None
         self._dropping: set[int] = set()
+        self._given_up: dict[int, str] = {}
         self.lost_at_open: tuple[int, ...] = ()
         """Generations whose row was found but not their family: what is left of a damaged store. Treated as dropped, to be reported."""
 
@@ -147,6 +156,8 @@ class Generations:
     def info(self, generation: int) -> GenerationInfo:
         found = self._infos.get(generation)
         if found is None:
+            if generation in self._given_up:
+                raise GenerationDamaged(generation, self._given_up[generation])
             if 0 < generation <= max(self._infos):
                 raise GenerationDropped(generation)
             raise LookupError(f"generation {generation} has never been: the newest is {max(self._infos)}")
@@ -211,12 +222,17 @@ class Generations:
         info = self.info(generation)
         if info.until is None:
             raise ValueError(f"generation {generation} is the current one and cannot be dropped")
-        del self._infos[generation]
-        self._open.pop(generation, None)
-        if generation in self._working:
-            self._working.remove(generation)
+        self._forget(generation)
         self._dropping.add(generation)
         return [(HOME_FAMILY, row_key(generation), None)]
+
+    def give_up(self, generation: int, cause: str) -> None:
+        """Read a sealed generation no more, as something in it is damaged. Its row and its family stay as they are: what becomes of
+        them is decided at the next opening."""
+        if self.info(generation).until is None:
+            raise ValueError(f"generation {generation} is the current one and cannot be given up")
+        self._forget(generation)
+        self._given_up[generation] = cause
 
     def erase(self, generation: int) -> None:
         """Give the space of a dropped generation back; its drop must be committed. For an idle moment: it blocks."""
@@ -225,11 +241,11 @@ class Generations:
 
     def idle_work(self, upto: int) -> bool:
         """One slice of idle work in one of the open generations: the current one first, then sealed ones that have not said
-        that they have no more."""
-        if self.layout(self.current.id).idle_work(upto):
+        that they have no more. Raises GenerationDamaged."""
+        if self._idle_work(self.current.id, upto):
             return True
         for generation in self._working[::-1]:
-            if self._open[generation].idle_work(upto):
+            if self._idle_work(generation, upto):
                 return True
             until = self._infos[generation].until
             if until is not None and upto >= until:
@@ -250,6 +266,18 @@ class Generations:
         assert {HOME_FAMILY, *self._infos, *self._dropping} <= families
 
     # ---- within
+
+    def _idle_work(self, generation: int, upto: int) -> bool:
+        try:
+            return self.layout(generation).idle_work(upto)
+        except StoreDamaged as error:
+            raise GenerationDamaged(generation, str(error)) from error
+
+    def _forget(self, generation: int) -> None:
+        del self._infos[generation]
+        self._open.pop(generation, None)
+        if generation in self._working:
+            self._working.remove(generation)
 
     def _first(self, age_ms: int, wall_ms: int) -> None:
         self._engine.create_family(1)

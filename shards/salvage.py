@@ -20,18 +20,17 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from rocksdict import AccessType, Cache, Options, Rdict
 
 from shards import suspects
+from shards.backends import OnDamage
 from shards.engine import HOME_FAMILY, StoreDamaged, StoreFailed, StoreFull, StoreInUse
 from shards.engine_rocks import RocksEngine, RocksOptions, database_options, family_of, mapped, name_of, tables_of
 from shards.generations import ROW_PREFIX, ROWS_END, GenerationInfo
 from shards.log_files import batches_behind, log_names
 from shards.suspects import QUARANTINE
-
-OnDamage = Literal["salvage", "strict"]
 
 Found = TypeVar("Found")
 

@@ -15,12 +15,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shards.engine import Engine, Op, StoreFull
-from shards.generations import GenerationDropped, GenerationId, GenerationInfo, Generations
+from shards.engine import Engine, Op, StoreDamaged, StoreFull
+from shards.generations import GenerationDamaged, GenerationDropped, GenerationId, GenerationInfo, Generations
 from shards.layouts.port import Layout, LayoutOptions, Read, Stream, TopicKey
 from shards.lts import DEFAULT_THRESHOLDS
 
-__all__ = ["GenerationDropped", "GenerationId", "GenerationInfo", "Read", "StaleKey", "Store", "StoreOptions", "Stream", "TopicKey"]
+__all__ = [
+    "GenerationDamaged",
+    "GenerationDropped",
+    "GenerationId",
+    "GenerationInfo",
+    "Read",
+    "StaleKey",
+    "Store",
+    "StoreOptions",
+    "Stream",
+    "TopicKey",
+]
 
 _RANGE_CHUNK_COUNT = 256
 _RANGE_CHUNK_BYTES = 1 << 20
@@ -51,16 +62,21 @@ class StoreOptions:
 
 
 class Store:
-    def __init__(self, engine: Engine, generations: Generations) -> None:
+    def __init__(self, engine: Engine, generations: Generations, salvage: bool = False) -> None:
+        """salvage: a read that meets damage raises GenerationDamaged, and a sealed generation is not read again; else StoreDamaged."""
+        self._salvage = salvage
+        self._idles = True
+        self.damage_met: dict[str, int] = {}
+        """What could not be read and was gone on without: sentence -> how often."""
         self._engine = engine
         self._generations = generations
         self._given_back: list[Op] = []
         self._to_current()
 
     @classmethod
-    def open(cls, engine: Engine, options: StoreOptions, age_ms: int = 0, wall_ms: int = 0) -> Store:
+    def open(cls, engine: Engine, options: StoreOptions, age_ms: int = 0, wall_ms: int = 0, salvage: bool = False) -> Store:
         """The age and wall clock are noted in generation 1 of an empty store."""
-        return cls(engine, Generations.open(engine, options.layout, options.of_layout, age_ms, wall_ms))
+        return cls(engine, Generations.open(engine, options.layout, options.of_layout, age_ms, wall_ms), salvage)
 
     @property
     def engine(self) -> Engine:
@@ -125,7 +141,10 @@ class Store:
         for info in self._generations.infos():
             # Not `after + 1`: only a place at or beyond `until` proves that the roll is committed.
             if info.until is None or info.until > after:
-                found.extend((info.id, stream) for stream in self._generations.layout(info.id).streams(topic_filter))
+                try:
+                    found.extend((info.id, stream) for stream in self._generations.layout(info.id).streams(topic_filter))
+                except StoreDamaged as error:
+                    self._met(info.id, error)
         return found
 
     def stream_of(self, generation: int, static: bytes, topic_filter: bytes) -> Stream:
@@ -143,7 +162,10 @@ class Store:
 
     def read(self, generation: int, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         """layouts.port.Layout.read; and ``ended`` when all of a generation sealed at or below ``upto`` has been read."""
-        read = self._generations.layout(generation).read(stream, after, upto, count_max, bytes_max, examine_max)
+        try:
+            read = self._generations.layout(generation).read(stream, after, upto, count_max, bytes_max, examine_max)
+        except StoreDamaged as error:
+            raise self._met(generation, error) from error
         if read.done:
             until = self._generations.info(generation).until
             # A roll that is not committed may be lost, and the generation go on: so `until` itself must be within `upto`.
@@ -158,12 +180,15 @@ class Store:
         """
         found: list[tuple[int, bytes]] = []
         for generation, static in streams:
-            layout = self._generations.layout(generation)
-            stream = layout.stream_of(static, topic_filter)
-            place, done = after, False
-            while not done:
-                messages, place, done, _ = layout.read(stream, place, upto, _RANGE_CHUNK_COUNT, _RANGE_CHUNK_BYTES, _NO_LIMIT)
-                found.extend(messages)
+            try:
+                layout = self._generations.layout(generation)
+                stream = layout.stream_of(static, topic_filter)
+                place, done = after, False
+                while not done:
+                    messages, place, done, _ = layout.read(stream, place, upto, _RANGE_CHUNK_COUNT, _RANGE_CHUNK_BYTES, _NO_LIMIT)
+                    found.extend(messages)
+            except StoreDamaged as error:
+                raise self._met(generation, error) from error
         if len(streams) > 1:
             found.sort()
         return found
@@ -209,12 +234,29 @@ class Store:
         On a full disk it does nothing: what is derived can wait, and the next record meets the full disk by itself.
         """
         try:
-            return self._generations.idle_work(upto)
+            return self._idles and self._generations.idle_work(upto)
         except StoreFull:
+            return False
+        except GenerationDamaged as error:
+            if not self._salvage:
+                raise StoreDamaged(str(error)) from error
+            # In the current generation it would fail every time: then what is derived stays as it is until the next start.
+            self._idles = error.generation != self.current_generation
+            self._met(error.generation, StoreDamaged(str(error)))
             return False
 
     def check(self) -> None:
         self._generations.check()
+
+    def _met(self, generation: int, error: StoreDamaged) -> GenerationDamaged:
+        if not self._salvage:
+            raise error
+        sentence = f"generation {generation}: {error}"
+        self.damage_met[sentence] = self.damage_met.get(sentence, 0) + 1
+        # What is read of the current one next may well be there: only this read is given up.
+        if generation != self.current_generation:
+            self._generations.give_up(generation, str(error))
+        return GenerationDamaged(generation, str(error))
 
     def _to_current(self) -> None:
         self.current_generation = self._generations.current.id

@@ -38,6 +38,9 @@ SHELLS = {
     "config/load.py": "reads the environment",
     "shards/engine_rocks.py": "the engine port over RocksDB",
     "shards/engine_secondary.py": "the same, for looking only",
+    "shards/log_files.py": "the logs of RocksDB, looked at from outside",
+    "shards/salvage.py": "opens a store with broken files",
+    "shards/suspects.py": "which files were met broken",
 }
 
 
