@@ -32,7 +32,13 @@ def shard_options(config: Config) -> ShardOptions:
 
 def store_options(config: Config) -> StoreOptions:
     layout = config.durable_storage.messages.layout
-    return StoreOptions(layout=layout.type, thresholds=tuple(layout.wildcard_thresholds))
+    return StoreOptions(
+        layout=layout.type,
+        thresholds=tuple(layout.wildcard_thresholds),
+        bits_per_topic_level=layout.bits_per_topic_level,
+        epoch_bits=layout.epoch_bits,
+        topic_index_bytes=layout.topic_index_bytes,
+    )
 
 
 def gateway_options(config: Config) -> GatewayOptions:

@@ -323,7 +323,7 @@ class Layout(Section):
     topic_index_bytes: Whole = setting(
         4,
         "Only wildcard_optimized: bytes of a key that name the stream. Fewer make smaller keys, and streams that lie among each other: "
-        "with 4, about one in 40,000 of 100,000 streams does. EMQX: 4.",
+        "with 4, two or three of 100,000 streams do. EMQX: 4.",
         unit="bytes",
         ge=4,
         le=8,

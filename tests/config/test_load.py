@@ -133,6 +133,18 @@ def test_values_from_the_environment_have_the_types_of_a_file() -> None:
             'durable_storage.messages.layout.wildcard_thresholds = "[1, x]" (from --set) is not allowed: '
             "it takes a list of 1 to 16 whole numbers from 1 to 1000000, such as [100, 10].",
         ),
+        (
+            "durable_storage.messages.layout.bits_per_topic_level=20",
+            "durable_storage.messages.layout.bits_per_topic_level = 20 (from --set) is not allowed: it takes a multiple of 8 from 16 to 64.",
+        ),
+        (
+            "durable_storage.messages.layout.bits_per_topic_level=8",
+            "durable_storage.messages.layout.bits_per_topic_level = 8 (from --set) is not allowed: it takes a multiple of 8 from 16 to 64.",
+        ),
+        (
+            "durable_storage.messages.layout.topic_index_bytes=3",
+            "durable_storage.messages.layout.topic_index_bytes = 3 (from --set) is not allowed: it takes a whole number from 4 to 8.",
+        ),
         ("mqtt.shared_subscription=0", "mqtt.shared_subscription = 0 (from --set) is not allowed: it takes true or false."),
         ("log.level=loud", 'log.level = "loud" (from --set) is not allowed: it takes "debug", "info", "warning" or "error".'),
         (
