@@ -133,9 +133,9 @@ class Closing:
         return True
 
     def _shut(self, connection: Connection) -> None:
-        """A server that goes is not the client's fault: its session stays as it is and its will does not come."""
+        """The client did not say that its will is not wanted, so it comes, when its delay is over [MQTT-3.1.2-8]."""
         if connection.phase is Phase.ONLINE:
-            self.close(connection, ReasonCode.SERVER_SHUTTING_DOWN, "shutdown", NORMAL)
+            self.close(connection, ReasonCode.SERVER_SHUTTING_DOWN, "shutdown")
         else:
             self.refuse(connection, ReasonCode.SERVER_UNAVAILABLE, "shutdown")
 

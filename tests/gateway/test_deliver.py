@@ -10,7 +10,7 @@ from mqtt.encode import encode
 from mqtt.packets import Ack, AckKind, AckRun, Disconnect, Publish, Subscribe, Subscription
 from mqtt.reason import ReasonCode
 from sessions.frames import PUBACK, PUBCOMP, PUBREC, Acked, Deliver, Detach, SendPubrel, SessionClosed
-from shards.frames import LOST, NORMAL, Live
+from shards.frames import LOST, Live
 from shards.frames import Disconnect as DisconnectEntry
 from shards.messages import HAS_EXPIRY, HAS_PROPERTIES
 from tests.gateway.scripted import Shell, message
@@ -155,7 +155,7 @@ def test_a_will_goes_to_the_live_subscribers_here() -> None:
 @pytest.mark.parametrize("version", [4, 5])
 def test_shutdown_finishes_the_acknowledgements_first(version: int) -> None:
     """Nobody is read any more; a connection with nothing unanswered is closed at once, the others when they are answered;
-    the home keeps session and will."""
+    the home keeps the session, and the will comes [MQTT-3.1.2-8]."""
     shell = Shell()
     idle, busy = shell.online("idle", version), shell.online("busy", version)
     shell.homes.durable_filters.append(b"#")
@@ -167,7 +167,7 @@ def test_shutdown_finishes_the_acknowledgements_first(version: int) -> None:
     farewell = [Disconnect(ReasonCode.SERVER_SHUTTING_DOWN)] if version == 5 else []
     assert busy.take() == [AckRun(AckKind.PUBACK, [1]), *farewell] and busy.closed == "shutdown"
     shell.answer()
-    assert shell.homes.ended == [(b"idle", idle.conn, NORMAL, None), (b"busy", busy.conn, NORMAL, None)]
+    assert shell.homes.ended == [(b"idle", idle.conn, LOST, None), (b"busy", busy.conn, LOST, None)]
     assert shell.core.connections == 0 and shell.core.settled() and not shell.core.ready()
 
 
