@@ -21,6 +21,8 @@ SMALL = Bounds(
     slice_pages=2,
     slice_messages=5,
     sampled_records=1,
+    small_stream=3,
+    slice_streams=2,
     page_entries=4,
 )
 

@@ -14,6 +14,7 @@ import pytest
 from shards.engine import Engine, Op, StoreFailed
 from shards.layouts import LAYOUTS
 from shards.layouts.record_batch.entries import Entries
+from shards.layouts.record_batch.merging import Source
 from shards.layouts.record_batch.paged_index import Bounds, _Job
 from shards.layouts.record_batch.pages import IndexState, Segment
 from shards.layouts.record_batch.postings import Postings
@@ -108,15 +109,13 @@ def runs_go_before_their_segment_is_there(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(_Job, "__init__", planted)
 
 
-def segments_go_before_the_fold_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = _Job.__init__
+def a_fold_loses_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = _Job._sources
 
-    def planted(self: _Job, index: StreamIndex, runs: int, first: int, end: int) -> None:
-        begin(self, index, runs, first, end)
-        if end > first:
-            index.state = index.state._replace(segments=index.segments[:first])
+    def planted(self: _Job, engine: Engine, family: int) -> list[Source]:
+        return sources(self, engine, family)[1:] if self._segments else sources(self, engine, family)
 
-    monkeypatch.setattr(_Job, "__init__", planted)
+    monkeypatch.setattr(_Job, "_sources", planted)
 
 
 def a_restart_forgets_what_no_segment_covers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +177,7 @@ PLANTED: tuple[Plant, ...] = (
     a_batch_is_read_beyond_the_bound,
     a_batch_over_the_bound_is_overlooked,
     runs_go_before_their_segment_is_there,
-    segments_go_before_the_fold_is_done,
+    a_fold_loses_a_segment,
     a_restart_forgets_what_no_segment_covers,
     a_segment_claims_more_than_it_covers,
     the_row_of_a_segment_is_written_before_its_last_pages,

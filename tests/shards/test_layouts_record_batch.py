@@ -347,6 +347,35 @@ def test_entries_in_ram_are_bounded_over_all_streams() -> None:
     assert len(read(layout, b"s3/5")) == sum(1 for n in range(1, position + 1) if n % 20 == 3 and n % 7 == 5)
 
 
+def test_streams_of_few_messages_cost_neither_pages_nor_ram() -> None:
+    # Property: thousands of streams with a few messages each are not indexed on disk, leave RAM when it is short, and are found.
+    bounds = Bounds(run_entries=64, ram_entries_max=500, slice_streams=100, page_entries=16, small_stream=10)
+    engine, layout = opened((None, None, 0), bounds)
+    position = 0
+    most = 0
+    for _ in range(100):
+        record = []
+        for _ in range(60):
+            position += 1
+            topic = b"a/s%d/%d" % (position % 1000, position % 7)
+            record.append((position, topic, encode_message(1, 1, b"c", topic, b"\0")))
+        write(engine, layout, record)
+        while layout.idle_work(position):
+            pass
+        held = sum(index.entries.count for index in layout._index._streams.values())
+        most = max(most, held)
+        if position % 600 == 0:
+            (stream,) = layout.streams(b"a/s3/5")
+            wanted = sum(1 for n in range(1, position + 1) if n % 1000 == 3 and n % 7 == 5)
+            assert len(layout.read(stream, 0, MANY, MANY, MANY, MANY).messages) == wanted
+    assert most <= 500 + 1000 + 60, "the bound, and what is put between two looks at a thousand streams"
+    assert not pages(engine)
+    layout.seal()
+    work(layout, position)
+    assert not pages(engine)
+    assert len(read(layout, b"a/s77/0")) == sum(1 for n in range(1, position + 1) if n % 1000 == 77 and n % 7 == 0)
+
+
 @pytest.mark.slow
 def test_a_full_disk_leaves_the_index_as_it_was() -> None:
     # Property: a refused slice is done again later; meanwhile everything is found.

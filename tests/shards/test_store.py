@@ -238,15 +238,15 @@ def test_idle_work_for_a_sealed_generation_waits_for_its_last_messages() -> None
     engine = MemoryEngine()
     store = Store.open(engine, StoreOptions("record_batch", (0,)))
     ops: list[Op] = []
-    for position in range(1, 50):
+    for position in range(1, 200):
         store.append(ops, store.key_of(b"d/%d" % (position % 7)), position, encode_message(0, 0, b"", b"d/%d" % (position % 7), b"\0"))
     store.flush(ops)
-    engine.write(store.take_growth() + ops + store.roll(60, 0, 0))
+    engine.write(store.take_growth() + ops + store.roll(260, 0, 0))
 
     def pages() -> int:
         return len(engine.scan(1, bytes(7) + b"\x03", bytes(7) + b"\x04", 1000))
 
     assert not store.idle_work(0) and pages() == 0
-    while store.idle_work(60):
+    while store.idle_work(260):
         pass
     assert pages() == 2, "one for each varying level"

@@ -61,6 +61,16 @@ class Entries:
         assert not self.runs
         self.rows[:0] = rows
 
+    def forget(self, upto: int) -> int:
+        """Drop the oldest open rows with position <= ``upto``; returns how many. For a few rows without runs before them."""
+        assert not self.runs
+        rows, width = self.rows, self.width
+        end = 0
+        while end < len(rows) and int.from_bytes(rows[end : end + 8], "big") <= upto:
+            end += width
+        del rows[:end]
+        return end // width
+
     def freeze(self, upto: int, entries_max: int) -> int:
         """Sort the oldest open rows with position <= ``upto`` into a run; returns how many."""
         rows = np.frombuffer(bytes(self.rows[: self.width * entries_max]), ">u8").reshape(-1, self.width // 8).T.astype(np.uint64)

@@ -1,14 +1,17 @@
 """The deferred index of one generation over the varying levels of its streams.
 
 New entries are kept in RAM; when a stream has enough, they are written as a sorted segment, in slices, and the row that says so
-comes last. Eight segments of like size are folded into one; when the generation is sealed, all of a stream are. What is written
-is derived from committed messages only, so whatever a crash leaves is true: a segment that no state row names is overwritten, and
-entries that no segment covers are made anew from the messages (stream_index).
+comes last. Eight segments of like size are folded into one; when the generation is sealed, all of a stream are. Of a stream with few
+messages nothing is written: making its entries anew from them is cheaper than a page.
+
+What is written is derived from committed messages only, so whatever a crash leaves is true: a segment that no state row names is
+overwritten, and entries that no segment covers are made anew from the messages (stream_index).
 
 Holds:
 1. one job at a time: a segment is being made of runs or of segments, which stay readable until it is finished;
 2. entries in RAM are bounded by ``ram_entries_max`` and what is put between two sweeps, as long as messages are committed and
-   idle work gets its turns.
+   idle work gets its turns;
+3. no slice depends on how many streams there are.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ class Bounds:
     """run_entries: how many are sorted at once.  flush_runs: so many runs of a stream become a segment.  ram_entries_max: over
     all streams of the generation; 8 bytes for the position and 8 for each level, 16 for each level when sorted.  fold_segments: so many of
     like size become one.  slice_entries, slice_pages: what one slice of idle work merges, or deletes.  slice_messages: and reads.
-    sampled_records: every so many records busy streams are looked for."""
+    sampled_records: every so many records busy streams are looked for.  small_stream: of a stream with fewer messages in no segment they
+    stay in none; their entries are dropped when RAM is short, and made anew by whoever asks.  slice_streams: looked at in one slice."""
 
     run_entries: int = 8192
     flush_runs: int = 8
@@ -45,6 +49,8 @@ class Bounds:
     slice_pages: int = 64
     slice_messages: int = 512
     sampled_records: int = 8
+    small_stream: int = 64
+    slice_streams: int = 2048
     page_entries: int = PAGE_ENTRIES_MAX
 
 
@@ -61,6 +67,8 @@ class PagedIndex:
         self._put = 0
         self._sealed = False
         self._swept_upto = -1
+        self._sweep: _Sweep | None = None
+        self._excess = 0
 
     def of(self, static: bytes, levels: tuple[bytes | None, ...]) -> StreamIndex:
         """The index of a stream, loaded or not. Entries may be put into it."""
@@ -101,42 +109,50 @@ class PagedIndex:
                 if self._advance(index, everything, upto):
                     return True
                 self._due.popleft()
-            enough_put = self._put >= max(self._bounds.run_entries // 2, len(self._streams))
-            if not enough_put and not self._unswept(upto):
-                return False
-            self._sweep(upto)
+            if self._sweep is None:
+                enough_put = self._put >= max(self._bounds.run_entries // 2, len(self._streams))
+                if not enough_put and not self._excess and not (self._sealed and self._swept_upto < upto):
+                    return False
+                self._sweep = _Sweep(list(self._streams.values()), upto, self._excess)
+                self._put = 0
+            if self._sweep_on(self._sweep):
+                return True
 
-    def _unswept(self, upto: int) -> bool:
-        return self._sealed and self._swept_upto < upto
-
-    def _sweep(self, upto: int) -> None:
-        """Find the streams for which something is to be done."""
+    def _sweep_on(self, sweep: _Sweep) -> bool:
+        """Look at some more streams for what is to be done; False when all have been seen."""
         bounds = self._bounds
-        self._put = 0
-        if self._sealed:
-            unfinished = [
-                index for index in self._streams.values() if index.entries.count or len(index.segments) > 1 or index.state.garbage
-            ]
-            self._due.extend((index, True) for index in unfinished)
-            self._swept_upto = upto
-            return
-        held = 0
-        for index in self._streams.values():
+        for index in sweep.next(bounds.slice_streams):
             count = index.entries.count
-            held += count
-            if count >= bounds.run_entries or index.state.garbage:
-                self._due.append((index, False))
-        if held > bounds.ram_entries_max:
-            # The largest first, until a quarter is free: the fewer entries a segment has, the more it costs.
-            for index in sorted(self._streams.values(), key=lambda index: -index.entries.count):
-                if held <= bounds.ram_entries_max * 3 // 4:
-                    break
-                held -= index.entries.count
+            sweep.held += count
+            small = index.uncovered < bounds.small_stream and not index.entries.runs
+            if self._sealed:
+                if small and not index.segments:
+                    index.forget(sweep.upto)
+                elif index.uncovered or len(index.segments) > 1 or index.state.garbage:
+                    self._due.append((index, True))
+            elif sweep.excess > 0 and small:
+                sweep.excess -= index.forget(sweep.upto)
+            elif sweep.excess > 0 and count:
+                sweep.excess -= count
                 self._due.append((index, True))
+            elif count >= bounds.run_entries or index.state.garbage:
+                self._due.append((index, False))
+        if sweep.left:
+            return True
+        self._sweep = None
+        if self._sealed:
+            self._swept_upto = max(self._swept_upto, sweep.upto)
+        # Once more, this time to make room: a quarter of the bound, so that it is not soon again.
+        over = not sweep.making_room and sweep.held > bounds.ram_entries_max
+        self._excess = sweep.held - bounds.ram_entries_max * 3 // 4 if over else 0
+        return False
 
     def _advance(self, index: StreamIndex, everything: bool, upto: int) -> bool:
         """The next thing to be done for this stream, if there is one."""
         bounds, entries, state = self._bounds, index.entries, index.state
+        if not index.loaded:
+            self._load(index, bounds.slice_messages)
+            return True
         enough = (everything and entries.rows) or entries.open_count >= bounds.run_entries
         if enough and entries.freeze(upto, bounds.run_entries):
             return True
@@ -195,6 +211,22 @@ class PagedIndex:
             left -= self._load(self.of(static, levels), left)
             if left <= 0:
                 return
+
+
+class _Sweep:
+    """One look at all streams, in slices. excess: how many entries are still to leave RAM.  held: entries in RAM, of those seen."""
+
+    def __init__(self, left: list[StreamIndex], upto: int, excess: int) -> None:
+        self.left = left
+        self.upto = upto
+        self.excess = excess
+        self.making_room = excess > 0
+        self.held = 0
+
+    def next(self, count: int) -> list[StreamIndex]:
+        found = self.left[-count:]
+        del self.left[-count:]
+        return found
 
 
 class _Job:

@@ -4,6 +4,8 @@ Life cycle: known by name -> loaded: the state row is read, and the entries of m
 messages -> written to. A stream that did not exist when the generation was opened is loaded from the start. Entries may be put
 before the stream is loaded; then only what lies between ``covered`` and the first of them is missing.
 
+A stream of which few messages are in no segment may drop their entries again: then it counts as not loaded.
+
 Holds, when loaded: every message of the stream has its entries in exactly one place: in a segment when its position is at most
 ``covered``, in RAM otherwise.
 """
@@ -21,7 +23,7 @@ _STREAM_END = b"\xff" * 9
 
 
 class StreamIndex:
-    __slots__ = ("_loading", "_loading_from", "depths", "entries", "loaded", "state", "static")
+    __slots__ = ("_loading", "_loading_from", "depths", "entries", "forgotten", "loaded", "state", "static")
 
     def __init__(self, static: bytes, levels: tuple[bytes | None, ...], loaded: bool) -> None:
         self.static = static
@@ -29,6 +31,8 @@ class StreamIndex:
         self.entries = Entries(len(self.depths))
         self.state = NO_INDEX
         self.loaded = loaded
+        self.forgotten = 0
+        """How many entries are in no segment and no longer in RAM: the next load makes them anew."""
         self._loading_from = -1
         self._loading = bytearray()
 
@@ -44,6 +48,22 @@ class StreamIndex:
         """(key, value) of the row for such a state."""
         key = state_key(self.static)
         return key, encode_state(key, self.levels, state)
+
+    @property
+    def uncovered(self) -> int:
+        """Entries in no segment, as far as is known before loading."""
+        return self.entries.count + self.forgotten
+
+    def forget(self, upto: int) -> int:
+        """Drop the entries of messages up to here from RAM, of a stream that has few; returns how many. They are made anew from the
+        messages when somebody asks for them."""
+        if self._loading_from >= 0 or self.loaded:
+            self._loading_from = self.state.covered
+            self._loading = bytearray()
+        dropped = self.entries.forget(upto)
+        self.forgotten += dropped
+        self.loaded = self.loaded and not dropped
+        return dropped
 
     def load(self, engine: Engine, family: int, messages_max: int) -> int:
         """Go on with loading, by at most so many messages; returns how many it was. ``loaded`` says whether more is to be done."""
@@ -67,5 +87,6 @@ class StreamIndex:
         else:
             self.entries.precede(self._loading)
             self.loaded = True
+            self.forgotten = 0
             self._loading = bytearray()
         return len(found)
