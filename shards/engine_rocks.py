@@ -41,6 +41,7 @@ from rocksdict import (
 
 from shards import suspects
 from shards.engine import HOME_FAMILY, FamilyMissing, Op, StoreDamaged, StoreFailed, StoreFull, StoreInUse
+from shards.log_files import note_reached
 
 _HOME_NAME = "default"
 _NAME_PREFIX = "g"
@@ -68,6 +69,8 @@ class RocksOptions:
     wal_bytes_max: int = 64 << 20
     """Beyond it the families that hold back the oldest log file are flushed. Bounds the time to open after a crash."""
     open_files_max: int = 512
+    compacts: bool = True
+    """False: families that are there are not compacted before `set_compacting` says so."""
 
 
 class RocksCursor:
@@ -127,7 +130,9 @@ class RocksEngine:
         self._options = database_options(options, self._cache)
         try:
             names = Rdict.list_cf(path, self._options) if os.path.exists(os.path.join(path, "CURRENT")) else [_HOME_NAME]
-            self._db = Rdict(path, self._options, dict.fromkeys(names, self._options))
+            found = database_options(options, self._cache)
+            found.set_disable_auto_compactions(not options.compacts)
+            self._db = Rdict(path, self._options, dict.fromkeys(names, found))
         except Exception as error:
             raise mapped(f"open {path}", error) from error
         self._rdicts: dict[int, Rdict] = {}
@@ -269,9 +274,9 @@ class RocksEngine:
         """The data files of a family: name -> bytes."""
         return tables_of(self._rdict(family))
 
-    def stop_compacting(self, family: int) -> None:
-        """Leave the files of a damaged family as they are: compacting meets the damage, and then RocksDB takes no writes at all."""
-        self._rdict(family).set_options({"disable_auto_compactions": "true"})
+    def set_compacting(self, family: int, on: bool) -> None:
+        """Off, the files of a family stay as they are: compacting meets damage in them, and then RocksDB takes no writes at all."""
+        self._rdict(family).set_options({"disable_auto_compactions": "false" if on else "true"})
 
     @property
     def sequence(self) -> int:
@@ -296,6 +301,7 @@ class RocksEngine:
         healthy = self._failed is None and not self._full
         self._failed = "closed"
         self._handles.clear()
+        sequence = self._db.latest_sequence_number() if healthy else 0
         rdicts = [*self._rdicts.values(), self._db]
         self._rdicts.clear()
         for rdict in rdicts:
@@ -306,6 +312,8 @@ class RocksEngine:
                 except Exception as error:
                     raise mapped(f"close {self._path}", error) from error
         del self._db
+        if healthy:
+            note_reached(self._path, sequence)
 
     # ---- within
 

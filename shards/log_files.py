@@ -1,7 +1,8 @@
 """The write-ahead logs of a RocksDB store, looked at from outside: which batches they hold, by sequence number.
 
 RocksDB recovers the logs up to the first damage and says nothing of what lies behind it. Whoever knows the numbers that the
-files hold can tell afterwards how much that was. Checksums are not looked at: RocksDB does that, and it is dear in Python.
+files hold can tell afterwards how much that was. What was flushed out of the logs is covered by one number in a file of ours.
+Checksums are not looked at: RocksDB does that, and it is dear in Python.
 
 A log is blocks of 32 KiB with records of 7 bytes of header (checksum 4, length 2 LE, kind 1) and payload; a batch is one record
 of the kind 1, or the kinds 2, 3*, 4. It begins with its first sequence number (8 LE) and the number of its operations (4 LE).
@@ -10,6 +11,7 @@ Holds: after bytes that make no sense the walk goes on at the next block, where 
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from collections.abc import Iterator
@@ -34,6 +36,29 @@ class Batch(NamedTuple):
     @property
     def last(self) -> int:
         return self.first + self.ops - 1
+
+
+REACHED = "reached"
+"""Name of the file with the sequence number that the store had safely when it was last opened or closed."""
+
+
+def note_reached(path: str, sequence: int) -> None:
+    """For the next opening: less than this would be a loss. What cannot be written is left out; then less is noticed."""
+    file = os.path.join(path, REACHED)
+    with contextlib.suppress(OSError):
+        with open(file + ".part", "w", encoding="ascii") as noted:
+            noted.write(f"{sequence}\n")
+            noted.flush()
+            os.fsync(noted.fileno())
+        os.replace(file + ".part", file)
+
+
+def reached(path: str) -> int:
+    try:
+        with open(os.path.join(path, REACHED), encoding="ascii") as noted:
+            return int(noted.read(32))
+    except (OSError, ValueError):
+        return 0
 
 
 def log_names(path: str) -> list[str]:

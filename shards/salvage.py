@@ -20,6 +20,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from rocksdict import AccessType, Cache, Options, Rdict
@@ -29,7 +30,7 @@ from shards.backends import OnDamage
 from shards.engine import HOME_FAMILY, StoreDamaged, StoreFailed, StoreFull, StoreInUse
 from shards.engine_rocks import RocksEngine, RocksOptions, database_options, family_of, mapped, name_of, tables_of
 from shards.generations import ROW_PREFIX, ROWS_END, GenerationInfo
-from shards.log_files import batches_behind, log_names
+from shards.log_files import batches_behind, log_names, note_reached, reached
 from shards.suspects import QUARANTINE
 
 Found = TypeVar("Found")
@@ -46,10 +47,13 @@ def open_store(path: str, on_damage: OnDamage = "salvage", options: RocksOptions
     if on_damage == "strict":
         return _open_strictly(path, options)
     said = _mend_current(path)
+    had = reached(path)
     if _log_missing(path):
         said.append(f"{path} has no write-ahead log any more: what was written last is lost, by a wrong hand or the file system")
     _hold_logs(path)
     refused: set[str] = set()
+    if suspects.read(path):
+        options = replace(options or RocksOptions(), compacts=False)
     engine: RocksEngine | None = None
     while engine is None:
         try:
@@ -63,10 +67,14 @@ def open_store(path: str, on_damage: OnDamage = "salvage", options: RocksOptions
             said += _put_aside(path, _broken(path, error))
     try:
         said += _logs_cut(path, engine.sequence)
+        if engine.sequence < had:
+            said.append(_fallen_behind(path, had, engine.sequence))
         said += _careful(path, engine)
     except BaseException:
         engine.close()
         raise
+    # Safe by now: opening has flushed what it found in the logs.
+    note_reached(path, engine.sequence)
     engine.damage_found = (*engine.damage_found, *said)
     return engine
 
@@ -89,7 +97,8 @@ def _open_strictly(path: str, options: RocksOptions | None) -> RocksEngine:
         if _log_missing(path):
             raise StoreDamaged(f"{path} has no write-ahead log any more, so its newest messages are lost: {_RESTORE}, {_SALVAGE}")
         try:
-            lost = _lost(path, _look(path, lambda db, _: db.latest_sequence_number()))
+            found = _look(path, lambda db, _: db.latest_sequence_number())
+            lost = _lost(path, found) or (_fallen_behind(path, reached(path), found) if found < reached(path) else "")
         except StoreFailed as error:
             raise StoreDamaged(f"{error}: {_RESTORE}, {_SALVAGE}") from error
         if lost:
@@ -178,6 +187,10 @@ def _lost(logs: str, recovered: int) -> str:
     until = "" if last.file == first.file else f", up to {os.path.basename(last.file)},"
     name = os.path.basename(first.file)
     return f"the log {name} is damaged at or before byte {first.offset}: {last.last - recovered} operations behind it{until} cannot be read"
+
+
+def _fallen_behind(path: str, had: int, found: int) -> str:
+    return f"{path} held {had} operations when it was last opened or closed and holds {found} now: a log or a manifest was cut or put back"
 
 
 def _logs_cut(path: str, recovered: int) -> list[str]:
@@ -327,6 +340,7 @@ def _careful(path: str, engine: RocksEngine) -> list[str]:
         files = engine.tables(family)
         met = sorted(noted.keys() & files.keys())
         if not met:
+            engine.set_compacting(family, True)
             continue
         cause = "; ".join(f"{os.path.join(path, name)} is damaged ({noted[name]})" for name in met)
         info = rows.get(family)
@@ -337,7 +351,6 @@ def _careful(path: str, engine: RocksEngine) -> list[str]:
             said.append(broken.sentence(path, family))
         else:
             still.update(met)
-            engine.stop_compacting(family)
             holds = "sessions" if family == HOME_FAMILY else f"the newest messages (generation {family})"
             said.append(f"{cause}, and it holds {holds}: what of it can be read is served, and it is not compacted; {_RESTORE}")
     suspects.keep(path, still)
