@@ -107,6 +107,7 @@ class Scanner:
         """Take what fits; returns how many messages a value had, on average of those looked at."""
         seen = count = 0
         begun = crc32(static)
+        singles: list[tuple[int, bytes]] = []
         for key, value in found:
             if len(key) != KEY_BYTES:
                 raise damaged(key, value)
@@ -116,8 +117,13 @@ class Scanner:
                 if crc32(value, begun ^ position % PRIME) != crc:
                     raise damaged(key, value)
                 count += 1
-                taken.single(position, value)
-            elif kind == BATCH:
+                singles.append((position, value))
+                continue
+            if kind == BATCH:
+                taken.singles(singles)
+                singles = []
+                if taken.full:
+                    break
                 batch = open_batch(key, value)
                 count += len(batch.offsets)
                 self._take(static, batch, taken)
@@ -125,6 +131,7 @@ class Scanner:
                 raise unknown(key, key[KIND_AT : KIND_AT + 1])
             if taken.full:
                 break
+        taken.singles(singles)
         return count / seen if seen else 0.0
 
     def _over(self, static: bytes, stream: LiteralStream, taken: _Taken) -> None:
@@ -164,15 +171,21 @@ class _Taken:
         self.bytes_left = bytes_max
         self.full = False
 
-    def single(self, position: int, message: bytes) -> None:
-        size = len(message)
-        if size > self.bytes_left and self.messages:
-            self.full = True
+    def singles(self, found: list[tuple[int, bytes]]) -> None:
+        """Messages that follow each other, as many as fit."""
+        if self.full or not found:
             return
-        self.messages.append((position, message))
-        self.place = position
-        self.bytes_left -= size
-        self.full = self.bytes_left <= 0 or len(self.messages) >= self.count_max
+        sizes = [len(message) for _, message in found]
+        fitting = min(len(found), self.count_max - len(self.messages))
+        total = sum(sizes[:fitting])
+        while total > self.bytes_left and (fitting > 1 or (fitting == 1 and self.messages)):
+            fitting -= 1
+            total -= sizes[fitting]
+        if fitting:
+            self.messages += found[:fitting]
+            self.place = found[fitting - 1][0]
+            self.bytes_left -= total
+        self.full = fitting < len(found) or self.bytes_left <= 0 or len(self.messages) >= self.count_max
 
     def batch(self, batch: Batch) -> None:
         """Its messages behind the place and up to the bound, as many as fit."""
