@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
-from actors.settings import gateway_options, persistence, session_options, shard_options
+from actors.settings import gateway_options, persistence, session_options, shard_options, store_options
 from config.load import load
 from config.settings import zone_settings
 from sessions.options import ReadOverrides, Reads
+from shards.layouts import LAYOUTS, layout_named
 from shards.persistence import Persistence
+from shards.store import StoreOptions
 
 
 def test_what_says_how_often_things_are_looked_at_reaches_shards_and_session_actors() -> None:
@@ -98,3 +102,14 @@ def test_store_qos0_reaches_all_three() -> None:
     for stored in (False, True):
         config = load(sets=[f"durable_storage.messages.store_qos0={str(stored).lower()}"], environ={})
         assert gateway_options(config).store_qos0 is session_options(config).store_qos0 is shard_options(config).store_qos0 is stored
+
+
+def test_a_layout_and_the_options_of_its_keys_reach_the_store() -> None:
+    """Every type that the configuration takes is a layout that there is; the defaults of both sides are the same."""
+    assert store_options(load(environ={})) == StoreOptions("skipstream")
+    sets = ("type=wildcard_optimized", "wildcard_thresholds=[7]", "bits_per_topic_level=32", "epoch_bits=17", "topic_index_bytes=6")
+    config = load(sets=tuple(f"durable_storage.messages.layout.{name}" for name in sets), environ={})
+    assert store_options(config) == StoreOptions("wildcard_optimized", (7,), 32, 17, 6)
+    names = get_args(type(config.durable_storage.messages.layout).model_fields["type"].annotation)
+    assert {layout_named(name) for name in names} == set(LAYOUTS)
+    assert layout_named("auto") != "wildcard_optimized", "it delays, so nobody gets it without asking for it"

@@ -22,10 +22,10 @@ from typing import NamedTuple
 from shards.engine import Engine
 from shards.layouts.wildcard_optimized.keys import Interval, KeyMapper
 
-PAGE_KEYS_MAX = 32_768
+PAGE_KEYS_MAX = 16_384
 """A larger epoch is handed out in several pages, each of which costs a look at all keys of the epoch that may match."""
-KEYS_HELD_MAX = 131_072
-"""Over all pages of a generation, about 100 bytes each."""
+KEYS_HELD_MAX = 32_768
+"""Over all pages of a generation, about 150 bytes each: 5 MB. Generations that were read stay open, so it is for each of them."""
 _PAGE_COST = 16
 """A page counts for at least so many keys."""
 
