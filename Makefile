@@ -100,6 +100,10 @@ bench: env ## measure this broker, and mosquitto when it is installed
 	@if [ -f benchmarks/__main__.py ]; then $(BIN)/python -m benchmarks $(ARGS); \
 	else echo "FAIL bench: not there yet"; exit 1; fi
 
+.PHONY: bench-storage
+bench-storage: env ## what each storage layout costs, into docs/layouts.md; ARGS=--quick takes a minute and prints
+	@$(BIN)/python -m benchmarks.storage $(ARGS)
+
 show-%: env ## show-01 .. show-10: one gate, PASS or FAIL and the figure
 	@if [ -f tests/gates/show.py ] && compgen -G "tests/gates/gate_$*[_.]*" >/dev/null; then $(BIN)/python -m tests.gates.show $* $(ARGS); \
 	else echo "FAIL gate $*: not there yet"; exit 1; fi

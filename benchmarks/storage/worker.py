@@ -31,10 +31,13 @@ from benchmarks.storage.counting import CountingEngine
 from benchmarks.storage.measured import Folded, Opened, Read, Write
 from benchmarks.storage.shapes import SHAPES, bodies
 from shards.engine import Op
-from shards.engine_rocks import RocksEngine
+from shards.engine_rocks import RocksEngine, RocksOptions
 from shards.layouts.record_batch.values import BATCH, KEY_BYTES, KIND_AT, check_single, open_batch
 from shards.messages import encode_message
 from shards.store import Store, StoreOptions, Stream, TopicKey
+
+BLOCK_CACHE_BYTES = 256 << 20
+"""More than a store here takes, so that layouts are compared and not the machine's file reads; those are what `cold` is for."""
 
 Answer = Write | Read | Folded | Opened
 _ALL = 1 << 40
@@ -56,7 +59,7 @@ class Worker:
         self._open()
 
     def _open(self) -> None:
-        self._engine = RocksEngine(str(self._path))
+        self._engine = RocksEngine(str(self._path), RocksOptions(block_cache_bytes=BLOCK_CACHE_BYTES))
         self._store = Store.open(self._engine, self._options)
         self._keys.clear()
 

@@ -50,7 +50,7 @@ class Bounds:
     slice_messages: int = 512
     sampled_records: int = 8
     small_stream: int = 64
-    slice_streams: int = 2048
+    slice_streams: int = 512
     page_entries: int = PAGE_ENTRIES_MAX
 
 
