@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -78,19 +79,23 @@ class Meter:
         return used, used.pop("")
 
 
+RUN = f"{os.getpid()}"
+"""In the names of clients and topics: sessions of an earlier run at the same broker have nothing to do with this one."""
+
+
 def topic_of(group: int, member: int) -> str:
-    return f"takeover/{group}/{member}"
+    return f"takeover-{RUN}/{group}/{member}"
 
 
 async def prepare(ports: tuple[int, ...], history: History, findings: Findings, n_shards: int) -> list[Taken]:
     """Connect and subscribe, in groups: durable sessions on topics of their own, and some on a whole group."""
     clients = []
-    for at, name in enumerate(client_ids("taken", GROUPS * OF_GROUP, n_shards)):
+    for at, name in enumerate(client_ids(f"taken-{RUN}", GROUPS * OF_GROUP, n_shards)):
         group, member = divmod(at, OF_GROUP)
         taken = Taken(name, ports, 4 if at % 5 == 4 else 5, history, findings)
         await taken.take()
         await asyncio.wait_for(taken.idle.wait(), CONNECTED_S)
-        topic_filter = f"takeover/{group}/+" if member < WILD_OF_GROUP else topic_of(group, member)
+        topic_filter = f"takeover-{RUN}/{group}/+" if member < WILD_OF_GROUP else topic_of(group, member)
         await taken.subscribe(topic_filter, 1 + at // 2 % 2, CONNECTED_S)
         clients.append(taken)
     return clients
@@ -129,7 +134,7 @@ async def run(options: argparse.Namespace, roles: dict[str, list[int]]) -> Resul
     history, findings, result = History(), Findings(), Result()
     clients = await prepare(tuple(options.ports), history, findings, options.n_shards)
     topics = [topic_of(group, member) for member in range(OF_GROUP) for group in range(GROUPS)]
-    names = client_ids("publisher", PUBLISHERS, options.n_shards)
+    names = client_ids(f"publisher-{RUN}", PUBLISHERS, options.n_shards)
     publishers = [
         Publisher(Client(options.ports[at % 2], name, history, version=5, window=200), 1 + at // 2, options.messages / PUBLISHERS, topics)
         for at, name in enumerate(names)

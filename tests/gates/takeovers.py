@@ -114,6 +114,7 @@ class Taken:
         self._held: dict[int, tuple[int, bytes]] = {}
         self._received: set[int] = set()
         self._suback: asyncio.Future[bytes] | None = None
+        self._holds = True
         self._leaving = False
 
     def take(self) -> Coroutine[None, None, object]:
@@ -142,8 +143,9 @@ class Taken:
                     connection.transport.close()
 
     def answer_held(self) -> None:
-        """Nothing is held back any more: answer on the connection that there is."""
+        """Nothing is held back any more, now and from now on: answer on the connection that there is."""
         assert self.newest is not None
+        self._holds = False
         for packet_id, (kind, _) in self._held.items():
             self.newest.write(wire.answer(kind, packet_id))
         self._held.clear()
@@ -222,7 +224,7 @@ class Taken:
                 findings.wrong.append(f"{connection}: packet id {packet_id} came with another message; a late answer had counted")
             elif not message.dup:
                 findings.wrong.append(f"{connection}: packet id {packet_id} came again without DUP")
-        elif new and not self._leaving:
+        elif new and self._holds:
             self._deliveries += 1
             if self._deliveries % HOLD_EVERY == 0:
                 self._held[packet_id] = (kind, message.payload)

@@ -112,6 +112,16 @@ def test_what_comes_instead_of_an_unanswered_delivery_is_a_fault(scene: Scene, a
     assert len(scene.findings.wrong) == 1 and found in scene.findings.wrong[0]
 
 
+def test_at_the_end_nothing_is_held_back(scene: Scene) -> None:
+    """What was held is answered, and so is everything that comes later: nothing is left for whoever connects next."""
+    packet_id = held(scene)
+    scene.client.answer_held()
+    for later in range(1, 2 * HOLD_EVERY):
+        scene.deliver(scene.older, scene.publish(), packet_id + later)
+    answers = [data for data in scene.older.transport.written if data[:1] == b"\x40"]  # type: ignore[union-attr]
+    assert len(answers) == packet_id + 2 * HOLD_EVERY - 1
+
+
 def test_a_puback_for_what_was_published_too_late_is_a_fault(scene: Scene) -> None:
     """The older connection may not store anything any more."""
     scene.newer()
