@@ -76,7 +76,7 @@ class Attempt:
         self.over = False
         self.polite = False
         """DISCONNECT was sent."""
-        self.ended_us = -1
+        self.online_us = -1
         self.said_expiry = False
         """With another expiry."""
         self.present_us = -1
@@ -240,7 +240,6 @@ class Client:
 
     def _give_up(self, attempt: Attempt) -> None:
         self._loose += attempt.clean and not attempt.online
-        attempt.ended_us = self.world.now_us
         if attempt.online:
             assert attempt.wire is not None
             gateway = attempt.wire.accepted.process
@@ -374,6 +373,7 @@ class Client:
         self._expiry_s = self.temper.expiry_s
         self.session = self.durable
         attempt.online = True
+        attempt.online_us = self.world.now_us
         if present:
             attempt.present_us = self.world.now_us
         self.server_receive_max = packet.properties.receive_maximum or 65_535

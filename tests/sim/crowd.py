@@ -7,7 +7,7 @@ from functools import partial
 
 from tests.sim.client import Attempt, Client
 from tests.sim.ledger import SHARE, Ledger, Message
-from tests.sim.network import Network
+from tests.sim.network import Network, Wire
 from tests.sim.rules import Rules
 from tests.sim.shape import TOPICS, ClientShape, Shape
 from tests.sim.world import MS, SECOND, World
@@ -23,6 +23,8 @@ class Crowd:
         """Nobody begins anything new."""
         self.did: Callable[[], None] = _nothing
         """Told of every action: a moment for a fault."""
+        self._released: dict[Client, tuple[Attempt, list[Wire]]] = {}
+        """Wires that are held until a client hears something over another connection than this."""
         self._left = shape.messages_max
         self._serial = 0
         for wanted in shape.clients:
@@ -145,8 +147,14 @@ class Crowd:
         self.world.later(self.world.between(0, 30 * MS), self._torn, client, client.attempt)
 
     def _heard(self, wanted: ClientShape, client: Client) -> None:
-        if not self.resting and client.attempt is not None and self.world.happens(0.1 * wanted.restless):
-            self.world.later(self.world.between(0, MS), self._torn, client, client.attempt)
+        left, wires = self._released.get(client, (client.attempt, []))
+        if client.attempt is not left:
+            del self._released[client]
+            for wire in wires:
+                wire.release()
+        if not self.resting and client.attempt is not None and self.world.happens(wanted.torn):
+            # At once, before it has acknowledged, or a little later.
+            self.world.later(self.world.between(0, self.world.rng.choice((0, 0, MS))), self._torn, client, client.attempt)
 
     def _torn(self, client: Client, attempt: Attempt) -> None:
         """What the old gateway has to say, to one kind of its neighbours, stays on the way; soon after the client is elsewhere."""
@@ -154,9 +162,14 @@ class Crowd:
             return
         gateway = attempt.wire.accepted.process
         role = self.world.rng.choice(("shard", "session", "session", "mqtt"))
-        for wire in self._network.of(gateway):
-            if wire is attempt.wire if role == "mqtt" else wire.accepted.process.role == role:
-                wire.hold(self.world.between(10 * MS, self.world.rng.choice((60 * MS, 400 * MS, 3 * SECOND))))
+        held = [
+            wire for wire in self._network.of(gateway) if (wire is attempt.wire if role == "mqtt" else wire.accepted.process.role == role)
+        ]
+        for wire in held:
+            wire.hold(self.world.between(10 * MS, self.world.rng.choice((60 * MS, 400 * MS, 3 * SECOND))))
+        if self.world.happens(0.5):
+            # Or until it hears something there, which makes old words come in the midst of new ones.
+            self._released[client] = (attempt, held)
         self.world.later(self.world.between(0, self.world.rng.choice((MS, 20 * MS, 200 * MS))), self._elsewhere, client, attempt)
 
     def _elsewhere(self, client: Client, attempt: Attempt) -> None:
@@ -165,6 +178,8 @@ class Crowd:
             if self.world.happens(0.5):
                 client.drop(again=False)
             client.connect(clean, elsewhere=True)
+        else:
+            self._released.pop(client, None)
 
     def _back(self, client: Client) -> None:
         client.wanted = True

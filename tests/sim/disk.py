@@ -39,6 +39,8 @@ class Disk:
         self.room = 0
         self.failed = False
         """A sync has failed."""
+        self.low_until_us = -1
+        """Until when its shard may know of too little room."""
         self.sync_us = sync_us
         self._world = world
         self._shard = shard

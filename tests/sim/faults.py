@@ -88,7 +88,9 @@ class Faults:
     def _full(self) -> None:
         disk = self._broker.disks[self._any("shard")]
         disk.room = self._world.between(1, 3)
-        self._world.later(self._world.between(0, 4 * SECOND), _room_again, disk)
+        wait_us = self._world.between(0, 4 * SECOND)
+        disk.low_until_us = self._world.now_us + wait_us + 2 * SECOND
+        self._world.later(wait_us, _room_again, disk)
 
     def _wall_step(self) -> None:
         self._world.wall_step_ms += self._world.between(-20_000_000, 20_000_000)

@@ -177,6 +177,13 @@ class Wire:
         for end in (self.dialler, self.accepted):
             end.process.still_us = max(end.process.still_us, self.held_until_us)
 
+    def release(self) -> None:
+        """What was held arrives now."""
+        self.held_until_us = self.world.now_us
+        for end in (self.dialler, self.accepted):
+            for _ in range(end.waiting()):
+                self.world.later(0, end.arrive)
+
     def break_(self, why: str, closed_by: End | None = None, dead: Process | None = None) -> None:
         """Both ends hear of it, each in its own time, behind what still arrives."""
         if not self.whole:

@@ -26,7 +26,7 @@ from sessions.events import (
     Wake,
     WorkReceived,
 )  # fmt: skip
-from sessions.frames import decode, encode
+from sessions.frames import Acked, Attached, decode, encode
 from sessions.options import SessionOptions
 from shards.frames import Feed, Frame, Live, Owned, Reply, Result, Work
 from shards.slots import SlotTable
@@ -57,6 +57,10 @@ class SessionPart:
         self._setting = setting
         self._links: dict[int, End] = {}
         self._turns_taken = 0
+        self._acked: dict[int, dict[int, None]] = {}
+        """Connection -> the packet ids that it has acknowledged in any way."""
+        self._finished: dict[int, list[tuple[int, dict[int, None]]]] = {}
+        """Connection -> what was finished of each track when it was attached."""
         n_shards = setting.n_shards
         served = frozenset(shard for shard in range(n_shards) if shard % setting.n_sessions == self.index)
         self.core = SessionCore(n_shards, served, SlotTable.initial(n_shards), setting.options)
@@ -83,12 +87,34 @@ class SessionPart:
 
     def check(self) -> None:
         self.core.check()
+        self._own_acknowledgements()
         assert not self.core.counters.routes_collected, "the sweep found routes that no subscription stood behind"
+
+    def _own_acknowledgements(self) -> None:
+        """What is finished since a connection was attached, this very connection has acknowledged (PROTOCOLS 5)."""
+        by_conn = self.core._state.by_conn
+        for conn in [conn for conn in self._finished if conn not in by_conn]:
+            del self._finished[conn]
+            self._acked.pop(conn, None)
+        for conn, before in self._finished.items():
+            session, acked = by_conn[conn], self._acked.get(conn, {})
+            for track, (committed, done) in zip((session.one, session.two), before, strict=True):
+                for number in (*range(committed + 1, track.committed + 1), *track.done):
+                    if number not in done and track.packet_id(number) not in acked:
+                        raise AssertionError(
+                            f"{session.client!r}: {number} of QoS {track.qos} is finished, and {conn} has not acknowledged it"
+                        )
+
+    def _attached(self, conn: int) -> None:
+        session = self.core._state.by_conn[conn]
+        self._finished[conn] = [(track.committed, dict.fromkeys(track.done)) for track in (session.one, session.two)]
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
                 case ToGateway(link, frame):
+                    if isinstance(frame, Attached) and not frame.code and frame.conn in self.core._state.by_conn:
+                        self._attached(frame.conn)
                     peer = self._links.get(link)
                     if peer is not None:
                         peer.send(encode(frame))
@@ -110,6 +136,8 @@ class SessionPart:
     def link_frame(self, end: End, data: bytes) -> None:
         frame = decode(data)
         self._world.note(self.process.name, f"<{end.peer_name}", frame, data)
+        if isinstance(frame, Acked):
+            self._acked.setdefault(frame.conn, {}).update(dict.fromkeys(frame.packet_ids))
         self._feed(FromGateway(end.number, frame))
 
     def link_down(self, end: End) -> None:

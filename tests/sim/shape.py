@@ -37,13 +37,15 @@ FAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class ClientShape:
-    """publishes, subscribes: how often it does so, in actions per second.  restless: how often it goes away."""
+    """publishes, subscribes: how often it does so, in actions per second.  restless: how often it goes away.  torn: how often
+    what it hears is the moment in which it turns to another connection."""
 
     name: str
     temper: Temper
     publishes: float
     subscribes: float
     restless: float
+    torn: float
     filters: tuple[bytes, ...]
     qos: tuple[int, ...]
     ack_late: float
@@ -104,7 +106,7 @@ def draw(rng: Random, faults: bool = True, wide: bool = True) -> Shape:
         session=_session(rng) if wide else SessionOptions(),
         gateway=_gateway(rng) if wide else GatewayOptions(),
         clients=tuple(_clients(rng, wide, messages / safety_s, pace)),
-        check_every=rng.choice((1, 16, 32, 64, 64, 64)),
+        check_every=rng.choice((4, 32, 64, 64, 64, 128)),
         messages_max=messages,
     )
     return _remembering(rng, _selecting(rng, shape)) if wide else shape
@@ -259,6 +261,7 @@ def _client(
         publishes=rng.choice((0.3, 1.0)) if publishes else 0.0,
         subscribes=rng.choice((0.03, 0.2)) if subscribes and wide else 0.0,
         restless=rng.choice((0.01, 0.1, 0.3)) if wide else 0.05,
+        torn=rng.choice((0.0, 0.02, 0.1)) if wide else 0.0,
         filters=tuple(rng.sample(filters, min(len(filters), rng.randint(1, 3)))) if subscribes else (),
         qos=rng.choice(((1,), (2,), (1, 2), (0, 1, 2))) if wide else (1,),
         ack_late=rng.choice((0.0, 0.3, 0.9)) if wide else 0.0,

@@ -58,7 +58,7 @@ class Simulation:
         for client in self.crowd.clients:
             client.session_on_disk = self.broker.session_of
             client.memory_on_disk = self.broker.memory_of
-        self.wills = Wills(world, self.crowd.clients, self.ledger)
+        self.wills = Wills(world, self.crowd.clients, self.ledger, self.broker.disks)
         self.ledger.will_written = self.wills.written
 
     def run(self) -> Outcome:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from mqtt.topics import matches
 from tests.sim.client import Attempt, Client
+from tests.sim.disk import Disk
 from tests.sim.gateway_part import ClientSocket
 from tests.sim.ledger import Ledger, Message, Subscription
 from tests.sim.rules import Violation
@@ -26,8 +27,9 @@ LATE_CONNECT_US = 60 * SECOND
 
 
 class Wills:
-    def __init__(self, world: World, clients: list[Client], ledger: Ledger) -> None:
+    def __init__(self, world: World, clients: list[Client], ledger: Ledger, disks: list[Disk]) -> None:
         self._world = world
+        self._disks = disks
         self._ledger = ledger
         self._clients = {client.key: client for client in clients}
 
@@ -41,7 +43,7 @@ class Wills:
             for later in client.attempts[attempt.serial :]:
                 if later.present_us >= 0:
                     raise Violation(f"will cancelled: {message} is stored, and its session was resumed at {later.present_us}")
-        if self._lives(client, attempt) and not self._late_connect(client, attempt):
+        if self._lives(client, attempt) and not self._late_connect(client, attempt) and not self._refusing():
             raise Violation(f"will of the living: {message} is stored, and its connection is there")
 
     def missing(self) -> Iterator[Message]:
@@ -58,7 +60,7 @@ class Wills:
                     yield will
 
     def _wants(self, sub: Subscription, will: Message, attempt: Attempt) -> bool:
-        lasts = sub.open and sub.durable and sub.qos > 0 and sub.uncertain_us < 0 and sub.since_us < attempt.ended_us
+        lasts = sub.open and sub.durable and sub.qos > 0 and sub.uncertain_us < 0 and sub.since_us < attempt.online_us
         return lasts and matches(sub.topics, will.topic)
 
     def _subscriptions(self) -> Iterator[Subscription]:
@@ -73,6 +75,10 @@ class Wills:
             return False
         socket = attempt.wire.accepted.owner
         return not (isinstance(socket, ClientSocket) and socket.closing)
+
+    def _refusing(self) -> bool:
+        """A home without room ends connections of 3.1.1 at once, whose messages it cannot refuse in words."""
+        return any(disk.low_until_us >= self._world.now_us for disk in self._disks)
 
     def _late_connect(self, client: Client, attempt: Attempt) -> bool:
         since_us = self._world.now_us - LATE_CONNECT_US
