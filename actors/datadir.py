@@ -4,6 +4,7 @@
     site.json   site id, incarnation, format version, number of shards: written once, durable before anything refers to it
     secret      32 bytes as hex, for the links of this site; readable by its owner only
     run.json    where the present run keeps its sockets, and who launched it: lets `status` and `down` find it, and the next `up` clear up
+    reserve     room for a start on a full disk (actors.reserve)
     logs/       of every process
     shards/     the stores; theirs
 
@@ -25,6 +26,7 @@ from pathlib import Path
 
 from actors.belongings import belongings
 from actors.processes import end, identify
+from actors.reserve import give_back
 from actors.run import Run, boot_id, read_run, record_run
 
 FORMAT_VERSION = 1
@@ -82,6 +84,8 @@ class DataDirectory:
         self._lock = lock
         self._run_lock: int | None = None
         self.run_dir: Path | None = None
+        self.given_back = 0
+        """Bytes of the reserve that were needed to start on a full disk."""
 
     def begin_run(self, *, joined: bool) -> Path:
         """Make the run directory, and record it before anything is started in it."""
@@ -115,8 +119,11 @@ def open_data_directory(path: Path, *, n_shards: int | None, n_shards_new: int, 
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (path / "logs").mkdir(mode=0o700, exist_ok=True)
         lock = _lock(path, lock_within)
+        # Before anything is written: the disk may be full.
+        given_back = give_back(path)
+        _sign(lock)
+        (path / "logs").mkdir(mode=0o700, exist_ok=True)
     except NotADirectoryError as error:
         raise DirectoryError(f"the data directory {path} cannot be made: {error.filename} is no directory") from error
     except FileExistsError as error:
@@ -134,7 +141,9 @@ def open_data_directory(path: Path, *, n_shards: int | None, n_shards_new: int, 
     except DirectoryError:
         os.close(lock)
         raise
-    return DataDirectory(path, lock, site, secret, new=new)
+    directory = DataDirectory(path, lock, site, secret, new=new)
+    directory.given_back = given_back
+    return directory
 
 
 def _lock(path: Path, within: float) -> int:
@@ -152,9 +161,13 @@ def _lock(path: Path, within: float) -> int:
             holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(descriptor)
             raise DirectoryError(f"the data directory {path} is in use by the broker with pid {holder}") from None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor
+
+
+def _sign(lock: int) -> None:
+    """Say who holds it."""
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
 
 
 def _settle(path: Path, n_shards: int | None, n_shards_new: int) -> Site:

@@ -29,6 +29,7 @@ import structlog
 
 from actors.datadir import DataDirectory, DirectoryError, open_data_directory
 from actors.logs import open_log
+from actors.reserve import Reserve, free_bytes, give_back
 from actors.spec import LaunchSpec, first_start_text, running_text
 from actors.supervisor import Supervisor
 from actors.topology import LOCAL_RAY, RayPlan, Topology, read_dashboard, write_whole
@@ -90,6 +91,13 @@ def launch(spec: LaunchSpec, reporter: Reporter) -> int:
     data = open_data_directory(path, n_shards=spec.n_shards, n_shards_new=spec.n_shards_new)
     try:
         open_log(path / "logs" / "launcher.log", spec.log_level, as_json=spec.log_json, who="launcher")
+        stores = Path(spec.store_dir) if spec.store_dir else path / "shards"
+        keeps_reserve = stores if spec.store_dir else path
+        given_back = data.given_back or give_back(keeps_reserve)
+        if given_back:
+            structlog.get_logger().error("reserve.given_back", bytes=given_back, free_bytes=free_bytes(keeps_reserve))
+            reporter.say(f"the disk is full: {given_back >> 20} MiB of reserve were given back to start; make room, it is made again then")
+        reserve = Reserve(keeps_reserve, stores, spec.reserve_bytes)
         if data.new:
             reporter.say(first_start_text(data.site.n_shards))
         reserved, port = _reserve(spec.host, spec.port)
@@ -97,7 +105,7 @@ def launch(spec: LaunchSpec, reporter: Reporter) -> int:
             data.begin_run(joined=spec.ray_address != LOCAL_RAY)
             topology = _topology(spec, data, port)
             write_whole(topology.run_dir / "topology.json", topology.to_json())
-            return _supervise(spec, topology, reporter, signals, data.new)
+            return _supervise(spec, topology, reporter, signals, data.new, reserve)
         finally:
             reserved.close()
             data.end_run()
@@ -107,7 +115,7 @@ def launch(spec: LaunchSpec, reporter: Reporter) -> int:
         data.close()
 
 
-def _supervise(spec: LaunchSpec, topology: Topology, reporter: Reporter, signals: Signals, new: bool) -> int:
+def _supervise(spec: LaunchSpec, topology: Topology, reporter: Reporter, signals: Signals, new: bool, reserve: Reserve) -> int:
     log = structlog.get_logger()
     supervisor = Supervisor(topology, spec.table, spec.watchdog_after, signals.descriptor)
     began = time.monotonic()
@@ -119,6 +127,8 @@ def _supervise(spec: LaunchSpec, topology: Topology, reporter: Reporter, signals
         while not signals.stop:
             supervisor.step()
             waited = time.monotonic() - began
+            if supervisor.state == "running":
+                reserve.tend()
             if reported:
                 continue
             if supervisor.state == "running":

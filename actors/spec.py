@@ -41,6 +41,8 @@ class LaunchSpec:
     dashboard: bool
     dashboard_port: int
     object_store_bytes: int
+    reserve_bytes: int
+    """The most that is kept for starting on a full disk (actors.reserve)."""
     log_level: LogLevel
     log_json: bool
     table: str

@@ -85,6 +85,7 @@ def launch_spec(config: Config, *, cores: int, start_within: float | None, table
         dashboard=config.ray.dashboard and config.ray.address == "local",
         dashboard_port=config.ray.dashboard_port,
         object_store_bytes=int(config.ray.object_store_bytes),
+        reserve_bytes=int(config.storage_reserve),
         log_level=config.log.level,
         log_json=config.log.format == "json",
         table=table,

@@ -434,6 +434,13 @@ class Config(Section):
         pattern=r"^[^\x00]{1,4096}$",
         allowed="a path",
     )
+    storage_reserve: Size = setting(
+        Size.parse("256MiB"),
+        "The most that the file `reserve` takes, which is given back when a broker is started on a full disk. It is as large as what is "
+        "stored, at least 16 MiB, and never more than a hundredth of what is free when it is made. 0: none.",
+        ge=0,
+        le=64 * 2**30,
+    )
     listeners: Listeners = setting(Listeners(), "Where clients connect.")
     gateway: Gateway = setting(Gateway(), "Processes that own the connections of clients, and what one connection may use.")
     mqtt: Mqtt = setting(Mqtt(), "What the protocol leaves to the broker.")
