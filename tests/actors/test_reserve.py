@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from actors import reserve
 from actors.datadir import open_data_directory
 from actors.reserve import GIVEN_BACK_BELOW_BYTES, LEAST_BYTES, LEFT_FREE_BYTES, Reserve, give_back
 
@@ -105,7 +106,7 @@ def test_a_disk_that_refuses_leaves_nothing_half_made(disk: Disk, monkeypatch: p
         asked += 1
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(reserve.os, "posix_fallocate", full)
+    monkeypatch.setattr("actors.reserve.os.posix_fallocate", full)
     kept = disk.reserve()
     with capture_logs() as logged:
         kept.tend()
@@ -134,3 +135,56 @@ def test_taking_a_data_directory_on_a_full_disk_gives_it_back_before_anything_is
     directory = open_data_directory(path, n_shards=None, n_shards_new=1)
     assert directory.given_back == LEAST_BYTES and seen == [False]
     directory.close()
+
+
+FULL_DISK = """
+import os, signal, sys
+from pathlib import Path
+from actors.reserve import LEAST_BYTES, Reserve, free_bytes, give_back
+from shards.engine import StoreFull
+from shards.salvage import open_store
+
+data = Path(sys.argv[1])
+store = data / "shards" / "0"
+store.mkdir(parents=True)
+Reserve(data, data / "shards", LEAST_BYTES, lambda _: 1 << 40).look()
+if os.fork() == 0:
+    engine = open_store(str(store))
+    for number in range(200):
+        engine.write([(0, b"%05d" % number, os.urandom(20_000))])
+    engine.sync()
+    os.kill(os.getpid(), signal.SIGKILL)
+os.wait()
+with open(data / "others", "wb", buffering=0) as others:
+    try:
+        while True:
+            others.write(bytes(65536))
+    except OSError:
+        pass
+def fails():
+    try:
+        open_store(str(store)).close()
+    except StoreFull as error:
+        return True
+    return False
+print("fails", fails(), fails())
+print("given", give_back(data) == LEAST_BYTES, free_bytes(data) > 8 << 20)
+engine = open_store(str(store))
+engine.write([(0, b"00000", None), (0, b"drained", b"")])
+engine.sync()
+print("opened", len(engine.scan(0, b"", b"z", 1000)), engine.damage_found)
+engine.close()
+"""
+
+
+@pytest.mark.slow
+def test_a_store_on_a_disk_that_is_really_full_opens_with_the_reserve_and_takes_writes(tmp_path: Path) -> None:
+    """A file system of its own, 32 MiB, filled to the last byte after a kill: without the reserve it does not open, with it it does."""
+    enter = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    mount = f"mount -t tmpfs -o size=32m tmpfs {tmp_path}"
+    if subprocess.run([*enter, mount], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file system of our own can be mounted here")
+    command = f'{mount} && exec {sys.executable} -c "$PROGRAM" {tmp_path}'
+    environment = {**os.environ, "PROGRAM": FULL_DISK, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ran = subprocess.run([*enter, command], env=environment, capture_output=True, text=True, timeout=50, check=False)
+    assert ran.stdout.splitlines()[-3:] == ["fails True True", "given True True", "opened 200 ()"], ran.stderr
