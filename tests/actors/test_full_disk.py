@@ -9,8 +9,7 @@ from typing import cast
 
 import pytest
 
-from shards.engine import Op, StoreFull
-from shards.engine_rocks import RocksEngine
+from shards.engine import Engine, Op, StoreFull
 from tests.actors.one_loop import OneLoop
 from tests.broker.client import Client, settled
 from tests.broker.history import History, faults
@@ -22,7 +21,7 @@ MESSAGES = 40
 class FullDisk:
     """The engine of a shard, as far as its shell writes to it, on a disk that can be full."""
 
-    def __init__(self, engine: RocksEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.full = False
         self.refused = asyncio.Event()
@@ -50,7 +49,7 @@ async def test_a_full_disk_delays_acknowledgements_and_loses_nothing(tmp_path: P
     async with OneLoop(tmp_path, n_shards=2) as broker:
         disks = [FullDisk(shard._engine) for shard in broker.shards]
         for shard, disk in zip(broker.shards, disks, strict=True):
-            shard._engine = cast("RocksEngine", disk)
+            shard._engine = cast("Engine", disk)
         history = History()
         subscriber = Client(broker.port, "sub", history, version=5)
         publishers = [Client(broker.port, f"pub-{n}", history, window=4) for n in range(4)]

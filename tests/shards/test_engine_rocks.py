@@ -198,9 +198,7 @@ def test_dropping_a_family_gives_its_space_back(path: Path) -> None:
 
 def test_a_full_disk_is_told_from_a_broken_one() -> None:
     # Property: the texts of rocksdict, as met on a full tmpfs and on a used directory, become the right error.
-    full = mapped(
-        "write x", Exception("IO error: No space left on device: While appending to file: x/000004.log: No space left on device")
-    )
+    full = mapped("write x", Exception("IO error: No space left on device: While appending to file: x/000004.log: No space left on device"))
     assert isinstance(full, StoreFull)
     broken = mapped("write x", Exception("IO error: Input/output error: While appending to file: x/000004.log"))
     assert type(broken) is StoreFailed
