@@ -135,7 +135,8 @@ def test_values_from_the_environment_have_the_types_of_a_file() -> None:
         ),
         (
             "durable_storage.messages.layout.bits_per_topic_level=20",
-            "durable_storage.messages.layout.bits_per_topic_level = 20 (from --set) is not allowed: it takes a multiple of 8 from 16 to 64.",
+            "durable_storage.messages.layout.bits_per_topic_level = 20 (from --set) is not allowed: "
+            "it takes a multiple of 8 from 16 to 64.",
         ),
         (
             "durable_storage.messages.layout.bits_per_topic_level=8",
