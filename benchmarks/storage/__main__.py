@@ -22,6 +22,7 @@ from shards.layouts import layout_named
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _LARGE_SHARE = 0.02
+_SHOWN = (*LAYOUTS, "wildcard_optimized")
 
 
 def measure_shape(shape: Shape, share: float, rounds: int) -> Figures:
@@ -29,7 +30,7 @@ def measure_shape(shape: Shape, share: float, rounds: int) -> Figures:
     if shape.body_bytes > 4096:
         share *= _LARGE_SHARE
     sizes = {1: int(5000 * share), 10: int(20_000 * share), 100: int(50_000 * share), 1000: int(50_000 * share)}
-    with rivals(LAYOUTS, shape.name) as both:
+    with rivals(_SHOWN, shape.name) as both:
         # Those of 100 first: what is read below are the first messages.
         order = (100, 1000, 10, 1)
         writes = {commit: both.rounds(Write, rounds, "write", max(sizes[commit], commit), commit, 0) for commit in order}
@@ -44,7 +45,7 @@ def measure_shape(shape: Shape, share: float, rounds: int) -> Figures:
         one_folded = both.ask(Read, "ones", samples) if shape.one else []
         opened = both.ask(Opened, "reopen")
         cold = both.ask(Read, "cold", 50) if shape.one else []
-    with rivals(LAYOUTS, shape.name, "--gc") as both:
+    with rivals(_SHOWN, shape.name, "--gc") as both:
         default_gc = _default_gc(both, rounds, max(sizes[100], 100))
     messages = sum(rounds * max(size, commit) for commit, size in sizes.items())
     return Figures(shape, messages, writes, default_gc, Reads(everything, small, plus_one, plus_two, one, one_folded, cold), folded, opened)
@@ -63,7 +64,7 @@ def about() -> str:
     cores, load = os.cpu_count() or 1, os.getloadavg()[2]
     return (
         f"Measured {now} at commit {commit or 'unknown'}, Python {platform.python_version()}, {cores} cores of "
-        f"{model or platform.machine()}, on which a load of {load:.1f} ran in the quarter of an hour before the end: ratios say more than figures."
+        f"{model or platform.machine()}, with a load of {load:.1f} in the quarter of an hour before the end: ratios say more than figures."
     )
 
 
@@ -85,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
         figures.append(measure_shape(shape, share, rounds))
     print("the choice ...", file=sys.stderr, flush=True)
     choice = [] if chosen.shape else measure(0.1 if chosen.quick else 1.0)
-    page = render(about(), layout_named("auto"), choice, figures, LAYOUTS)
+    page = render(about(), layout_named("auto"), choice, figures, _SHOWN)
     if chosen.quick or chosen.shape:
         print(page)
     else:
