@@ -100,13 +100,13 @@ def _open_strictly(path: str, options: RocksOptions | None) -> RocksEngine:
             found = _look(path, lambda db, _: db.latest_sequence_number())
             lost = _lost(path, found) or (_fallen_behind(path, reached(path), found) if found < reached(path) else "")
         except StoreFailed as error:
-            raise StoreDamaged(f"{error}: {_RESTORE}, {_SALVAGE}") from error
+            raise StoreDamaged(f"{_plainly(path, error)}: {_RESTORE}, {_SALVAGE}") from error
         if lost:
             raise StoreDamaged(f"{path}: {lost}: {_RESTORE}, {_SALVAGE}")
     try:
         return RocksEngine(path, options)
     except StoreDamaged as error:
-        raise StoreDamaged(f"{error}: {_RESTORE}, {_SALVAGE}") from error
+        raise StoreDamaged(f"{_plainly(path, error)}: {_RESTORE}, {_SALVAGE}") from error
 
 
 # ---------------------------------------------------------------------------------------------------- CURRENT
@@ -189,6 +189,13 @@ def _lost(logs: str, recovered: int) -> str:
     return f"the log {name} is damaged at or before byte {first.offset}: {last.last - recovered} operations behind it{until} cannot be read"
 
 
+def _plainly(path: str, error: StoreFailed) -> str:
+    """RocksDB does not name the log when data files hold what came after its damage: then there is no moment to go back to."""
+    if "ahead of WALs" not in str(error):
+        return str(error)
+    return f"{path}: one of the logs {', '.join(log_names(path))} is damaged, and data files hold what came after it ({error})"
+
+
 def _fallen_behind(path: str, had: int, found: int) -> str:
     return f"{path} held {had} operations when it was last opened or closed and holds {found} now: a log or a manifest was cut or put back"
 
@@ -258,7 +265,7 @@ def _broken(path: str, error: StoreFailed) -> _Broken:
     try:
         rows, tables = _look(path, lambda _, families: (_rows(families[HOME_FAMILY]), {n: tables_of(f) for n, f in families.items()}))
     except StoreFailed:
-        raise StoreDamaged(f"{error}: {_RESTORE}, {_AFRESH}") from error
+        raise StoreDamaged(f"{_plainly(path, error)}: {_RESTORE}, {_AFRESH}") from error
     found = _Broken(rows)
     for family, files in tables.items():
         causes = [cause for name, size in files.items() if (cause := _cause(path, name, size, str(error)))]

@@ -226,6 +226,21 @@ def test_damage_in_the_middle_of_the_log_gives_the_store_before_it_and_says_how_
         assert opened.said == ""
 
 
+def test_a_damaged_log_that_data_files_are_ahead_of_refuses(one: Made, tmp_path: Path) -> None:
+    # Property: there is no moment to which all of the store could go back; the sentence names the logs.
+    path = copy(one.closed, tmp_path / "made")
+    engine = RocksEngine(str(path))
+    for number in range(50):
+        engine.write([(HOME_FAMILY, b"y%d" % number, b"v" * 100), (CURRENT, b"zz%d" % number, b"v" * 100)])
+    engine._rdicts[CURRENT].flush(True)
+    left = copy(path, tmp_path / "store")
+    engine.close()
+    log = max(left.glob("*.log"), key=lambda file: file.stat().st_size)
+    damage.in_the_middle(log)
+    for on_damage in ("strict", "salvage"):
+        assert log.name in refused(left, on_damage)
+
+
 @pytest.mark.parametrize("cut", [1, 5, 100])
 def test_a_torn_end_of_the_log_is_no_damage(one: Made, tmp_path: Path, cut: int) -> None:
     # Property: both settings open with a prefix that lacks at most the last record.
