@@ -62,7 +62,7 @@ def open_store(path: str, on_damage: OnDamage = "salvage", options: RocksOptions
             raise
         except StoreFailed as error:
             if str(error) in refused:
-                raise StoreDamaged(f"{error}: {_RESTORE}, {_AFRESH}") from error
+                raise StoreDamaged(f"{_plainly(path, error)}: {_RESTORE}, {_AFRESH}") from error
             refused.add(str(error))
             said += _put_aside(path, _broken(path, error))
     try:
@@ -277,7 +277,7 @@ def _broken(path: str, error: StoreFailed) -> _Broken:
             holds = "the sessions" if family == HOME_FAMILY else f"the newest messages (generation {family})"
             raise StoreDamaged(f"{cause}, and it holds {holds}, which are not thrown away: {_RESTORE}, {_AFRESH}") from error
     if not found.causes:
-        raise StoreDamaged(f"{error}: {_RESTORE}, {_AFRESH}") from error
+        raise StoreDamaged(f"{_plainly(path, error)}: {_RESTORE}, {_AFRESH}") from error
     return found
 
 
