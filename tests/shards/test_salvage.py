@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shards import salvage
 from shards.backends import OnDamage
 from shards.engine import HOME_FAMILY, StoreDamaged
 from shards.engine_rocks import RocksEngine
@@ -274,6 +275,43 @@ def test_a_missing_log_is_said(one: Made, tmp_path: Path) -> None:
     with Opened(path) as opened:
         assert "no write-ahead log" in opened.said
         assert read_all(opened.store, 2) == one.wanted[2]
+
+
+# ---------------------------------------------------------------------------------------------------- killed meanwhile
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("step", ["_keep", "_put_aside", "_logs_cut", "_careful"])
+@pytest.mark.parametrize("before", [True, False])
+def test_salvage_that_is_killed_is_done_again(one: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, before: bool) -> None:
+    # Property: killed before or after any step, the next opening serves the same, and still has the pieces and the words.
+    path = copy(one.crashed, tmp_path / "store")
+    log = log_of(path)
+    damage.in_the_middle(log)
+    name = one.tables[SEALED][-1]
+    damage.short(path / name)
+    real = getattr(salvage, step)
+
+    def killed(*arguments: object) -> None:
+        if not before:
+            real(*arguments)
+        raise Killed
+
+    monkeypatch.setattr(salvage, step, killed)
+    with pytest.raises(Killed):
+        open_store(str(path))
+    monkeypatch.setattr(salvage, step, real)
+    with Opened(path) as opened:
+        assert opened.store.lost_at_open == (SEALED,)
+        assert read_all(opened.store, 2) == one.wanted[2]
+        found = read_all(opened.store, CURRENT)
+        assert 0 < len(found) < damage.PER_GENERATION and found == one.wanted[CURRENT][: len(found)]
+        if step != "_careful" and (before or step != "_logs_cut"):
+            assert log.name in opened.said
+        assert (path / "quarantine" / log.name).exists() and (path / "quarantine" / "g1" / name).exists()
 
 
 # ---------------------------------------------------------------------------------------------------- whatever comes
