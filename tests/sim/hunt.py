@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.sim.planted import ALL, Misfit, Planted
+from tests.sim.planted import ALL, RARE, Misfit, Planted
 from tests.sim.simulation import Failed, run
 
 SEEDS_MAX = 500
@@ -112,10 +112,11 @@ def _row(catch: Catch) -> None:
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description="the first seed that catches each planted fault")
     parser.add_argument("--write", action="store_true", help="write the table that the tests start from")
+    parser.add_argument("--rare", action="store_true", help="those too that may take more seeds")
     parser.add_argument("--of", default="", help="only faults whose name contains this")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     asked = parser.parse_args(words)
-    catches = hunted([fault for fault in ALL if asked.of in fault.name], asked.processes, _row)
+    catches = hunted([fault for fault in (*ALL, *(RARE if asked.rare else ())) if asked.of in fault.name], asked.processes, _row)
     if asked.write:
         table = recorded() if TABLE.exists() else {}
         table.update({catch.name: catch.seed for catch in catches})
