@@ -25,8 +25,8 @@ from tests.gates.footprint import MB, disk_bytes, pss_bytes
 
 BAD_EVENTS = frozenset(
     {
-        "process.broken", "shard.failed", "shard.damage", "shard.generations_lost", "shard.gc_found", "gateway.stuck", "driver.does_not_stop",
-        "run.not_ended", "gateway.unexpected_frame", "session.unexpected_frame", "shard.unexpected_frame",
+        "process.broken", "shard.failed", "shard.damage", "shard.generations_lost", "shard.gc_found", "gateway.stuck",
+        "driver.does_not_stop", "run.not_ended", "gateway.unexpected_frame", "session.unexpected_frame", "shard.unexpected_frame",
     }
 )  # fmt: skip
 _EVENT = re.compile(r"\bevent=(\S+)")
