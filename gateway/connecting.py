@@ -20,7 +20,7 @@ from mqtt.encode import encode
 from mqtt.packets import MQTT_5, Connack, Connect, Item, Properties
 from mqtt.reason import ReasonCode
 from sessions.frames import Attach, Attached
-from shards.frames import NORMAL, Connected, Entry, Will
+from shards.frames import NORMAL, Check, Connected, Entry, Will
 from shards.frames import Connect as ConnectEntry
 
 RECEIVE_MAXIMUM_DEFAULT = 65_535
@@ -138,6 +138,8 @@ class Connecting:
         connection.present = reply.present
         connection.memory = reply.memory
         connection.phase = Phase.ATTACHING
+        if connection.relinked:
+            state.outbox.entry(connection.shard, None, Check([(connection.client, connection.conn)]))
         if connection.durable:
             connection.session = connection.shard % state.n_sessions
             if connection.session in state.sessions_linked:

@@ -50,8 +50,8 @@ class Connection:
     __slots__ = (
         "ack_ids", "ack_kind", "aliases", "answered", "assigned", "attached", "batch", "client", "congested", "conn", "deferred",
         "ephemeral", "expiry_s", "gone", "heard_ms", "held", "keep_alive_ms", "listener", "memory", "out", "owner", "packet_max", "paused",
-        "phase", "present", "qos1_unanswered", "qos2_in", "qos2_since", "receive_max", "release", "request", "sent", "session",
-        "session_id", "shard", "socket", "subs", "subscribing", "touched", "unsubscribing", "version", "zone",
+        "phase", "present", "qos1_unanswered", "qos2_in", "qos2_since", "receive_max", "release", "relinked", "request", "sent",
+        "session", "session_id", "shard", "socket", "subs", "subscribing", "touched", "unsubscribing", "version", "zone",
     )  # fmt: skip
 
     def __init__(self, socket: int, listener: str = "") -> None:
@@ -64,8 +64,11 @@ class Connection:
         self.conn = 0
         self.shard = 0
         self.session_id = 0
-        self.owner = 0
         """0: the session is ephemeral."""
+        self.owner = 0
+        """The owner token under which the home expects the session to be attached."""
+        self.relinked = False
+        """The link to the home broke while CONNECT was on its way: the answer may be an old one."""
         self.memory = 0
         """The session lives in the memory of a session actor, under this owner token; 0: it is durable, or ephemeral."""
         self.session = -1

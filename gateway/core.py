@@ -288,8 +288,12 @@ class GatewayCore:
         self._received(connection, self._connecting.release_held(connection))
 
     def _shard_linked(self, shard: int) -> None:
-        """After a break of the link: are the connections of this shard still the newest of their clients?"""
+        """After a break of the link: are the connections of this shard still the newest of their clients?  Those whose CONNECT
+        has no answer yet ask when they have it, since it may be the answer from before the break."""
         state = self._state
+        for connection in state.by_socket.values():
+            if connection.phase is Phase.AT_HOME and connection.shard == shard:
+                connection.relinked = True
         state.shards_linked[shard] = None
         self._retained.shard_linked(shard)
         rows = [(connection.client, conn) for conn, connection in state.by_conn.items() if connection.shard == shard]

@@ -277,6 +277,19 @@ def test_superseded_may_come_before_the_number_itself() -> None:
     assert client.closed and [type(packet) for packet in client.take()] == [Connack]
 
 
+def test_a_connect_that_was_on_its_way_over_a_broken_link_is_checked_when_it_is_answered() -> None:
+    """Its answer may be from before the break, and the word that a newer connection took its place lost with the old link."""
+    shell = Shell()
+    client = shell.client(5)
+    client.send(Connect(5, "c1"))
+    shell.turn(ShardLinked(0))
+    shell.answer()
+    assert [type(packet) for packet in client.take()] == [Connack] and not client.closed
+    shell.homes.newest[b"c1"] = 1 << 40
+    shell.answer()
+    assert client.take() == [Disconnect(ReasonCode.SESSION_TAKEN_OVER)] and client.closed == "session taken over"
+
+
 def test_stale_connections_are_found_when_the_link_is_up_again() -> None:
     """Check asks in batches; those that are not the newest are closed."""
     shell = Shell(Options(check_batch=2))

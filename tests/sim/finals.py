@@ -24,14 +24,10 @@ def check(broker: Broker, crowd: Crowd, ledger: Ledger) -> None:
 
 
 def _one_connection(broker: Broker, crowd: Crowd) -> None:
-    """Every client has one connection, and gateways have no other, but for some that their clients have left without a word.
-
-    A gateway may hear late that such a connection was connected, and not that a newer one was; it learns that with the next
-    thing that the connection does, and these do nothing more."""
+    """Every client has one connection, and gateways have no other."""
     count = sum(part.core.connections for part in broker.parts() if isinstance(part, GatewayPart))
     online = sum(client.online for client in crowd.clients)
-    left = sum(attempt.whole and attempt is not client.attempt for client in crowd.clients for attempt in client.attempts)
-    if not online <= count <= online + left:
+    if count != online:
         raise Violation(f"one connection: {online} clients are online, gateways have {count} connections")
 
 
