@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.gates.soak import seconds_of
-from tests.gates.soak_watch import BAD_EVENTS, LONG_LIFE_S, YOUNG_S, Rows, Sample, Watch, bad_events, judge, senders
+from tests.gates.soak_watch import BAD_EVENTS, LONG_LIFE_S, YOUNG_S, Rows, Sample, Watch, bad_events, judge
 from tests.needs import ROOT
 
 TOTAL_S = 1000.0
@@ -60,19 +59,20 @@ def test_young_processes_say_nothing() -> None:
 @pytest.mark.parametrize(("kind", "grown"), [("s", 1), ("c", 0), ("z", 0)])
 def test_rows_that_grow_are_not_flat_unless_that_is_known(kind: str, grown: int) -> None:
     """Refused senders are kept for ever, and in so short a time no connection row is old enough to go."""
-    found = Watch(rows=[Rows(at * 100.0, Counter({kind: 200 * max(0, at - 4), "u": 50}), 0, 0) for at in range(11)])
+    found = Watch(rows=[Rows(at * 100.0, Counter({kind: 200 * max(0, at - 4), "u": 50}), 0, 0, 0) for at in range(11)])
     figures, wrong = judge(found, TOTAL_S)
-    assert len(figures) == 3 and len(wrong) == grown
+    assert len(figures) == 4 and len(wrong) == grown
 
 
-@pytest.mark.parametrize(("each_of", "grown"), [(lambda at: 128, 0), (lambda at: 128 + 16 * at, 1)])
-def test_answers_are_judged_by_how_many_senders_there_were(each_of: Callable[[int], int], grown: int) -> None:
-    """More kills leave more of them; more for each killed process would be a leak."""
-    found = watch([80])
-    found.samples += [Sample(at * 20.0, "session", 1000 + at * 9 + n, YOUNG_S, 80, 60) for at in range(50) for n in range(at // 6)]
-    for at in range(11):
-        count = senders(found, at * 100.0)
-        found.rows.append(Rows(at * 100.0, Counter({"n": count * each_of(at)}), 0, 0))
+@pytest.mark.parametrize(("answers", "refused_after_s", "grown"), [(64, 300.0, 0), (65, 300.0, 1), (64, 1e9, 1)])
+def test_answers_may_follow_the_kills_but_nobody_who_is_dead_is_kept_for_long(answers: int, refused_after_s: float, grown: int) -> None:
+    """A sender dies every 7 s; its answers go after 5 minutes, and it is refused from then on."""
+    found = Watch()
+    for at_s in range(0, 1100, 100):
+        ever = 10 + at_s // 7
+        refused = max(0, int(at_s - refused_after_s) // 7)
+        rows = Counter({"n": (ever - refused) * answers, "z": refused})
+        found.rows.append(Rows(float(at_s), rows, ever - refused, 0, 0))
     _, wrong = judge(found, TOTAL_S)
     assert len(wrong) == grown
 

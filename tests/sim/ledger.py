@@ -34,6 +34,8 @@ class Message:
     will: int = 0
     number: int = 0
     sent_us: int = -1
+    again: bool = False
+    """Its publisher has sent it more than once."""
     acked_us: int = -1
     written_us: int = -1
     copies: dict[tuple[int, int], None] = field(default_factory=dict)

@@ -103,6 +103,9 @@ class Rules:
         sub.got[message] = before + 1
         if before or sub.since_us < 0 or message.sent_us <= sub.since_us or message.expires:
             return
+        if message.again and not sub.durable:
+            # The first copy may have been dropped from a full queue, and the second one is behind what came meanwhile.
+            return
         line = message.key, qos
         last = sub.last.get(line, 0)
         if message.number < last:
