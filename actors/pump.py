@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 from collections.abc import Callable
 
 from actors.fatal import die_of
@@ -18,6 +19,8 @@ class Pump:
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
+        self._later = math.inf
+        """The earliest wake-up asked for behind the timer's: a tick at the timer's time does not stand for it."""
         self._loop = asyncio.get_running_loop()
 
     def soon(self) -> None:
@@ -36,7 +39,10 @@ class Pump:
                 # has had the time of the one before, and will not ask again.
                 self.soon()
             elif self._due <= due:
+                self._later = min(self._later, due)
                 return
+            else:
+                self._later = min(self._later, self._due)
             self._timer.cancel()
         self._due = due
         self._timer = self._loop.call_at(due, self._wake)
@@ -52,6 +58,9 @@ class Pump:
 
     def _wake(self) -> None:
         self._timer = None
+        if self._later < math.inf:
+            self._due, self._later = self._later, math.inf
+            self._timer = self._loop.call_at(self._due, self._wake)
         self.soon()
 
     def _run(self) -> None:

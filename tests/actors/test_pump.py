@@ -50,6 +50,19 @@ async def test_a_wake_up_that_is_asked_for_while_an_earlier_one_is_overdue_is_no
     pump.stop()
 
 
+async def test_a_later_wake_up_is_not_covered_by_an_earlier_one() -> None:
+    """Who asks in milliseconds may think that the earlier one is over a moment before it comes, and asks for the next only once:
+    a gateway whose clients had all gone silent never closed one of them."""
+    ticks = Ticks()
+    pump = Pump(ticks.tick)
+    pump.within(1)
+    pump.within(20)
+    await ticks.next()
+    await ticks.next()
+    assert ticks.count == 2
+    pump.stop()
+
+
 async def test_ticks_of_one_turn_are_one() -> None:
     """However often it is asked for."""
     ticks = Ticks()

@@ -94,7 +94,7 @@ class Turns:
         self._world = process.world
         self._tick = tick
         self._scheduled = False
-        self._due_us = -1
+        self._due_us = self._later_us = -1
         self._timer = 0
         self._second = self._woken = 0
 
@@ -107,11 +107,17 @@ class Turns:
     def within(self, after_ms: int) -> None:
         """A tick not later than this."""
         due_us = self._world.now_us + after_ms * MS
-        if 0 <= self._due_us <= due_us:
-            return
+        if self._due_us >= 0:
+            later_us = max(self._due_us, due_us)
+            self._later_us = later_us if self._later_us < 0 else min(self._later_us, later_us)
+            if self._due_us <= due_us:
+                return
+        self._at(due_us)
+
+    def _at(self, due_us: int) -> None:
         self._due_us = due_us
         self._timer += 1
-        self._process.after(after_ms * MS, self._wake, self._timer)
+        self._process.after(max(0, due_us - self._world.now_us), self._wake, self._timer)
 
     def _wake(self, timer: int) -> None:
         if timer == self._timer:
@@ -121,6 +127,9 @@ class Turns:
             elif self._woken > WAKES_PER_SECOND_MAX:
                 raise AssertionError(f"{self._process.name} has itself woken {self._woken} times in second {second}: it spins")
             self._due_us = -1
+            if self._later_us >= 0:
+                due_us, self._later_us = self._later_us, -1
+                self._at(due_us)
             self.soon()
 
     def _run(self) -> None:
