@@ -384,10 +384,13 @@ class ShardCore:
         for client, will in out.wills:
             outbox = max(outbox, self._publishing.publish_will(self._draft, client, will, wall_ms))
             self._wills.append(Live(client, self._publishing.will_flags(will), will.topic, will.body))
+        superseded: dict[str, list[tuple[bytes, int]]] = {}
         for gateway, client, conn in out.superseded:
+            superseded.setdefault(gateway, []).append((client, conn))
+        for gateway, connections in superseded.items():
             link = self._link_of(gateway)
             if link is not None:
-                self._told.append((link, Superseded([(client, conn)])))
+                self._told.append((link, Superseded(connections)))
         if out.work:
             self._owners.ended(out.work)
         return outbox

@@ -250,6 +250,8 @@ class Homes:
 
     def _lose(self, draft: Draft, client: bytes, state: Client, age_ms: int, out: Outcome) -> None:
         heard_ms = min(self.lost[state.gateway], age_ms)
+        # It may only have stood still, with its link in order: then nothing else would tell it.
+        out.superseded.append((state.gateway, client, state.conn))
         self._end_connection(draft, client, state, self._next_number(draft), LOST, None, heard_ms, age_ms, out)
 
     def _end_connection(

@@ -12,6 +12,7 @@ from shards.frames import (
     Disconnect,
     Live,
     Place,
+    Superseded,
     Will,
 )  # fmt: skip
 from shards.housekeeping import AGE_EVERY_MS, AGE_ROW, LOST_CONNECTIONS_PER_RECORD
@@ -40,6 +41,18 @@ def test_expiry_counts_from_when_a_lost_gateway_was_last_heard() -> None:
     assert "s" in rows(h.engine) and h.now_ms < heard_ms + 30_000
     stay_linked(h, 3, 2_000)
     assert "s" not in rows(h.engine) and h.now_ms < heard_ms + 32_000
+
+
+def test_a_gateway_that_only_stood_still_is_told_which_of_its_connections_have_ended() -> None:
+    """Its link is in order, so it asks nothing; a client that has moved on would otherwise stay connected there for ever."""
+    h = linked()
+    h.link(3, "gateway", "g1:a")
+    first, second = connect(h, b"c", expiry_s=0), connect(h, b"d", expiry_s=60)
+    h.take(G, Superseded)
+    stay_linked(h, 3, 22_000)
+    h.tick()
+    (told,) = h.take(G, Superseded)
+    assert [tuple(connection) for connection in told.connections] == [(b"c", first.conn), (b"d", second.conn)]
 
 
 def test_a_gateway_in_whose_place_another_starts_is_lost_at_once() -> None:

@@ -242,9 +242,10 @@ class Client:
         self._loose += attempt.clean and not attempt.online
         if attempt.online:
             assert attempt.wire is not None
-            gateway = attempt.wire.accepted.process
+            gateway, broken_us = attempt.wire.accepted.process, attempt.wire.broken_us
             steady = gateway.alive and not gateway.stopped and self.world.now_us - gateway.still_us > GATEWAY_LOST_US
-            self._end_known_us = self.world.now_us if steady or self._expiry_s > GATEWAY_LOST_US // SECOND else -1
+            ended_us = self.world.now_us if broken_us < 0 else broken_us
+            self._end_known_us = ended_us if steady or self._expiry_s > GATEWAY_LOST_US // SECOND else -1
 
     def _offline(self) -> None:
         self._out.clear()

@@ -140,6 +140,8 @@ class Wire:
         self.held_until_us = 0
         self.closed_by: End | None = None
         self.whole = True
+        self.broken_us = -1
+        """When it broke, which an end may hear much later."""
         self.lost: Callable[[bool], None] = _nothing
         """The dialler is told when its end is down, and whether it was up."""
         self._network = network
@@ -191,6 +193,7 @@ class Wire:
         self.whole = False
         self.closed_by = closed_by
         world = self.world
+        self.broken_us = world.now_us
         world.note(self.name, "broken", why)
         cut = closed_by is None and (dead is None or world.happens(0.3))
         for end in (self.dialler, self.accepted):
