@@ -69,6 +69,8 @@ class Subscription:
     identifiers: dict[int, None] = field(default_factory=dict)
     got: dict[Message, int] = field(default_factory=dict)
     """How often each message was delivered at its own QoS, retained copies not counted."""
+    weakly: set[Message] = field(default_factory=set)
+    """What came below QoS 2 only, or may have been a retained copy: it may come once more at QoS 2."""
     last: dict[tuple[StreamKey, int], int] = field(default_factory=dict)
     """The number of the newest first delivery per stream and delivered QoS."""
     local: bool = False

@@ -4,7 +4,8 @@
     nothing from nowhere  what is delivered was published, to a topic that the session has subscribed to, at no higher QoS
     FIFO                first deliveries per (publisher, topic, QoS) and subscription are in the order of the publisher
     no gap              when a message comes, every earlier one of its stream that is owed has come
-    QoS 2 once          at most once per subscription, and to one member of a shared group
+    QoS 2 once          at most once per subscription, and to one member of a shared group; what came at a lower QoS first may
+                        come once more when the subscription was raised meanwhile
     no local            a subscription with that option brings nothing of its own client
     QoS 0 once          likewise what was published at QoS 0, where it comes from the store
     excluded            what the persistence filter excludes comes to durable sessions at QoS 0, or not at all
@@ -71,7 +72,7 @@ class Rules:
         if retained:
             for sub in subs:
                 if sub.as_published_once:
-                    sub.got.setdefault(message, 1)
+                    _got_weakly(sub, message)
             return
         if message.publisher == client and not any(sub.local for sub in subs):
             raise Violation(f"no local: {message} came back to its publisher for {subs}")
@@ -81,11 +82,16 @@ class Rules:
             self._of_one(subs[0], message, qos)
 
     def _one_of_several(self, client: bytes, subs: list[Subscription], message: Message, qos: int) -> None:
-        count = subs[0].got.get(message, 0) + 1
-        if qos == 2 and count > len(subs):
+        if qos < 2:
+            for sub in subs:
+                _got_weakly(sub, message)
+            return
+        count = 1 if message in subs[0].weakly else subs[0].got.get(message, 0) + 1
+        if count > len(subs):
             raise Violation(f"QoS 2 once: {message} came {count} times to {client.decode()} with {len(subs)} subscriptions")
         for sub in subs:
-            sub.got[message] = count if qos == 2 else max(1, sub.got.get(message, 0))
+            sub.got[message] = count
+            sub.weakly.discard(message)
 
     def _of_one(self, sub: Subscription, message: Message, qos: int) -> None:
         before = sub.got.get(message, 0)
@@ -96,11 +102,14 @@ class Rules:
                 raise Violation(f"QoS 2 once: {message} came to two members of {sub.filter.decode()}")
             if before == 0 or qos < 2:
                 return
-        if qos == 2 and before:
+        if qos == 2 and before and message not in sub.weakly:
             raise Violation(f"QoS 2 once: {message} came again for {sub}")
         if before and sub.durable and self._store_qos0 and not message.qos and not self._excluded(message):
             raise Violation(f"QoS 0 once: {message} came again for {sub}")
+        _got_weakly(sub, message)
         sub.got[message] = before + 1
+        if qos == 2:
+            sub.weakly.discard(message)
         if before or sub.since_us < 0 or message.sent_us <= sub.since_us or message.expires:
             return
         if message.again and not sub.durable:
@@ -153,3 +162,9 @@ class Rules:
                         for message in stream:
                             if message not in sub.got and self.owed(sub, message):
                                 yield sub, message
+
+
+def _got_weakly(sub: Subscription, message: Message) -> None:
+    if message not in sub.got:
+        sub.got[message] = 1
+        sub.weakly.add(message)
