@@ -4,7 +4,8 @@ What is to be added or removed in a tick goes to each shard in one request, addi
 answered in order, so a removal comes behind the addition it undoes, also at a shard that is away for now.
 
 A removal is a work row at the home: it was committed together with whatever made the route useless, it is told again to the
-next owner, and erased when every shard has answered (PROTOCOLS 7).  Repeats change nothing.
+next owner, and erased when every shard has answered (PROTOCOLS 7).  Repeats change nothing.  What the next owner removes
+carries its token, so that an addition of the one before it, which may not know that it was replaced, comes too late.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TypeAlias
 from sessions.committing import Home
 from sessions.state import State
 from shards.frames import Reply, Route, Routed, WorkDone, WorkTaken
+from shards.ids import home_of_sub, token_of_sub
 
 RoutedAt: TypeAlias = Callable[[int, int], None]
 """Called with each shard and the position from which the route holds there."""
@@ -57,6 +59,7 @@ class Routes:
                     [(sub_id, filter) for sub_id, filter, _, _ in adds],
                     [(sub_id, filter) for sub_id, filter, _ in removals],
                     tuple([client for _, _, client, _ in adds]),
+                    tuple(_fences(removals)),
                 )
                 state.ask(shard, [entry], partial(self._answered, shard, adds, removals))
         for home in self._finished:
@@ -86,3 +89,12 @@ class Routes:
         if taken.code and home.token == token:
             # Somebody else is the owner: the work is told to it, and done again there.
             self._replaced(home)
+
+
+def _fences(removals: list[tuple[int, bytes, _Removal]]) -> dict[tuple[int, int], None]:
+    """Of what an older owner of the same home had begun: it may be alive, and its addition still on the way."""
+    return {
+        (home_of_sub(sub_id), removal.home.token): None
+        for sub_id, _, removal in removals
+        if removal.home.token and token_of_sub(sub_id) != removal.home.token & 0xFFFFFFFF
+    }

@@ -36,6 +36,7 @@ from shards.events import (
     TickEnded,
 )
 from shards.feeds import Feeds
+from shards.fences import RouteFences
 from shards.frames import (
     REFUSED_QUOTA,
     Beat,
@@ -122,6 +123,7 @@ class ShardCore:
         self._inbox = Inbox(engine, self._retained.newest_waiting)
         timers = Timers(engine)
         self._routes = Routes(engine)
+        self._fences = RouteFences(engine)
         self._homes = Homes(engine, shard, timers)
         self._owners = Owners(engine, self._homes)
         self._tail = Tail(last, options.tail_bytes_max)
@@ -364,9 +366,12 @@ class ShardCore:
                 return self._owners.own(draft, name), 0
             case Commit():
                 return self._owners.commit(draft, entry), 0
-            case Route(add, remove, clients):
+            case Route(add, remove, clients, fences):
+                for home, token in fences:
+                    self._fences.raise_to(draft, home, token)
                 for index, (sub_id, topic_filter) in enumerate(add):
-                    self._routes.add(draft, sub_id, topic_filter, clients[index] if clients else b"")
+                    if self._fences.admits(sub_id):
+                        self._routes.add(draft, sub_id, topic_filter, clients[index] if clients else b"")
                 for sub_id, _ in remove:
                     self._routes.remove(draft, sub_id)
                 # The retained copies of everything before this point must be home before the subscriber is told.

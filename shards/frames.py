@@ -208,11 +208,13 @@ class Route(NamedTuple):
     """Durable routes of this shard: (sub id, filter).  Repeats change nothing; a removal names the id it removes.
 
     clients: whose subscription each added one is, by which a sweep finds routes of which nobody knows.
+    fences: (home, owner token) of who removes what an older owner had begun: that one adds no more (shards.fences).
     """
 
     add: list[tuple[int, bytes]]
     remove: list[tuple[int, bytes]]
     clients: Sequence[bytes] = ()
+    fences: Sequence[tuple[int, int]] = ()
 
 
 class Routed(NamedTuple):

@@ -32,6 +32,11 @@ def sub_id(shard: int, token: int, counter: int) -> SubId:
     return SubId(shard << 56 | (token & 0xFFFFFFFF) << 24 | counter & 0xFFFFFF)
 
 
+def home_of_sub(number: int) -> int:
+    """The shard at which the session of a subscription is at home."""
+    return number >> 56
+
+
 def token_of_sub(number: int) -> int:
     """The owner token under which a subscription id was made."""
     return number >> 24 & 0xFFFFFFFF

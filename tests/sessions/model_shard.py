@@ -58,6 +58,7 @@ class ModelShard:
         self.counter = 0
         self.token = 0
         self.routes: dict[int, bytes] = {}
+        self.fences: list[tuple[int, int]] = []
         self.retained: dict[bytes, bytes] = {}
         self.dropped: set[int] = set()
         self.sweeps = False
@@ -133,7 +134,8 @@ class ModelShard:
                 return Owned(self.token, work)
             case Commit():
                 return CommitDone(self._commit(entry))
-            case Route(add, remove):
+            case Route(add, remove, _, fences):
+                self.fences.extend(fences)
                 self.routes.update(dict(add))
                 for sub_id, _ in remove:
                     self.routes.pop(sub_id, None)

@@ -330,7 +330,7 @@ def test_work_told_with_the_token_is_done_in_every_shard() -> None:
     s.asked.clear()
     s.feed(Replied(0, 1, [Owned(5, [(CLIENT, 77, b"#")])]))
     effects = s.tick()
-    assert effects == [AskShard(shard, 2 + shard, [Route([], [(77, b"#")])]) for shard in range(3)]
+    assert effects == [AskShard(shard, 2 + shard, [Route([], [(77, b"#")], (), ((0, 5),))]) for shard in range(3)]
     s.answer()
     assert s.tick() == [AskShard(0, 5, [WorkDone(5, [(CLIENT, 77)])])]
     assert all(shard.routes == {} for shard in s.shards)

@@ -32,7 +32,9 @@ from shards.frames import (
     RetainedMessages,
     RetainedPage,
     Route,
+    Routed,
 )  # fmt: skip
+from shards.ids import sub_id
 from shards.messages import topic_of
 from shards.slots import SlotTable
 from shards.store import Store, StoreOptions
@@ -78,6 +80,23 @@ def test_a_route_is_a_set_of_ids_not_a_counter() -> None:
     assert h.ask(G, publish(b"p", conn, b"t")) == [Published(False, b"")]
     h.ask(S, Route([], [(2, b"t")]))
     assert h.ask(G, publish(b"p", conn, b"t")) == [Published(False, bytes([NOBODY]))]
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_replaced_owner_adds_no_route_that_its_successor_has_removed(crash: bool) -> None:
+    """Its addition may come late, from a process that stood still; a newer owner's own routes are added."""
+    h = linked()
+    conn = connect(h, b"p").conn
+    late, fresh = sub_id(0, 1, 1), sub_id(0, 2, 1)
+    h.ask(S, Route([], [(late, b"t")], (), ((0, 2),)))
+    if crash:
+        h.reopen()
+        h.link(G, "gateway", "g0:a")
+        h.link(S, "session", "s0:a")
+    assert isinstance(h.ask(S, Route([(late, b"t")], [], (b"c",)))[0], Routed)
+    assert h.ask(G, publish(b"p", conn, b"t")) == [Published(False, bytes([NOBODY]))]
+    h.ask(S, Route([(fresh, b"t"), (sub_id(1, 1, 1), b"u")], [], (b"c", b"d")))
+    assert h.ask(G, publish(b"p", conn, b"t", b"u")) == [Published(False, b"")]
 
 
 def test_a_repeated_frame_gets_its_old_answer_and_stores_nothing() -> None:

@@ -173,7 +173,6 @@ class Broker:
         process = place.part.process
         process.stop()
         place.zombies.append(process)
-        self.world.owners_replaced += role == "session"
         place.part = None
         self._start_soon(place, self.world.between(*self.shape.restart_us))
         return process

@@ -17,7 +17,7 @@ def check(broker: Broker, crowd: Crowd, ledger: Ledger) -> None:
         part.check()
         if isinstance(part, ShardPart):
             replay.check(part, broker.disks[part.index].engine, broker.shape, broker.world.wall_ms)
-    rest.check(broker.disks, ledger, bool(broker.world.owners_replaced))
+    rest.check(broker.disks, ledger)
     _nobody_lags(broker)
     _one_connection(broker, crowd)
     _nothing_counted_lost(broker)

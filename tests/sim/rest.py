@@ -20,9 +20,8 @@ from tests.sim.rules import Violation
 _ROWS_MAX = 100_000
 
 
-def check(disks: list[Disk], ledger: Ledger, left_routes: bool) -> None:
-    """left_routes: a session actor that had been replaced may have added some, which the next sweep will find."""
-    _routes(disks, left_routes)
+def check(disks: list[Disk], ledger: Ledger) -> None:
+    _routes(disks)
     _retained(disks, ledger)
 
 
@@ -30,7 +29,7 @@ def _rows(disk: Disk, family: bytes) -> list[tuple[bytes, bytes]]:
     return disk.engine.scan(HOME_FAMILY, family, successor(family), _ROWS_MAX)
 
 
-def _routes(disks: list[Disk], left_routes: bool) -> None:
+def _routes(disks: list[Disk]) -> None:
     wanted: dict[int, bytes] = {}
     for disk in disks:
         sessions = [split_client_key(key)[0] for key, _ in _rows(disk, SESSION)]
@@ -46,7 +45,7 @@ def _routes(disks: list[Disk], left_routes: bool) -> None:
         if work:
             raise Violation(f"rest: routes of {work} are still to be removed")
         found = {int.from_bytes(key[1:], "big"): unpack_row(value)[0] for key, value in _rows(disk, ROUTE)}
-        if found != wanted and not (left_routes and found.items() >= wanted.items()):
+        if found != wanted:
             missing = {number: name for number, name in wanted.items() if number not in found}
             left = {number: name for number, name in found.items() if number not in wanted}
             raise Violation(f"rest: shard {shard} has no route for {missing}, and nobody has subscribed to {left}")

@@ -33,8 +33,6 @@ class World:
         self.boot = 0
         self.booted_us = 0
         self.events = 0
-        self.owners_replaced = 0
-        """Session actors in whose place another was started while they lived."""
         self._queue: list[tuple[int, float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
         self._digest = blake2b(digest_size=16)
