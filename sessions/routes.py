@@ -39,13 +39,19 @@ class Routes:
         self._replaced = replaced
         self._adds: list[tuple[int, bytes, bytes, RoutedAt]] = []
         self._removals: list[tuple[int, bytes, _Removal]] = []
+        self._removing: dict[int, None] = {}
+        """Of these the home has said that they are gone, and not every shard has answered yet."""
         self._finished: dict[Home, None] = {}
 
     def add(self, client: bytes, sub_id: int, filter: bytes, then: RoutedAt) -> None:
-        self._adds.append((sub_id, filter, client, then))
+        """Nothing happens, and nobody waits for it, when the session has ended meanwhile: the home pushes its work, which may
+        come before the answer to the commit with which this was begun.  That answer comes before the one to the removal."""
+        if sub_id not in self._removing:
+            self._adds.append((sub_id, filter, client, then))
 
     def remove(self, home: Home, client: bytes, sub_id: int, filter: bytes) -> None:
         """The work row of this removal is committed."""
+        self._removing[sub_id] = None
         self._removals.append((sub_id, filter, _Removal(home, client, sub_id, self._state.n_shards)))
 
     def turn(self) -> None:
@@ -80,6 +86,7 @@ class Routes:
             removal.left -= 1
             if not removal.left:
                 self._state.counters.routes_removed += 1
+                self._removing.pop(removal.sub_id, None)
                 removal.home.done.append((removal.client, removal.sub_id))
                 self._finished[removal.home] = None
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mqtt.reason import ReasonCode
-from sessions.events import AskShard, QueryShard, ToFeed, ToGateway, Wake
+from sessions.events import AskShard, QueryShard, ToFeed, ToGateway, Wake, WorkReceived
 from sessions.frames import Attached, Subacked, Subscribe, Unsubacked
 from sessions.options import SessionOptions
-from shards.frames import Commit, FeedWant, Place, Poll, Route, WorkDone
+from shards.frames import Commit, FeedWant, Place, Poll, Route, Work, WorkDone
 from shards.ids import sub_id
 from shards.rows import (
     ACTIVE,
@@ -62,6 +62,22 @@ def test_subscribe_over_three_shards_step_by_step() -> None:
     effects = s.tick()
     assert effects[:3] == [ToFeed(shard, FeedWant(1, [b"a/#"], [])) for shard in range(3)]
     assert effects[3:] == [QueryShard(shard, ask.id + 5 + shard, Poll(b"a/#", Place(start), 100, 1 << 20)) for shard, start in starts]
+
+
+def test_a_route_is_not_added_behind_its_removal() -> None:
+    """A clean start ends the session; the home pushes that work before it answers the commit that began the subscription."""
+    s = Script(2)
+    s.owned()
+    conn = s.attached()
+    s.gateway(Subscribe(conn, 1, [(b"a/#", 1, 0, 2)], 0))
+    s.tick()
+    sub = sub_id(1, 1, 1)
+    s.feed(WorkReceived(1, Work([(CLIENT, sub, b"a/#")])))
+    s.tick()
+    assert s.commit() == []
+    s.tick()
+    routes = [entry for ask in s.asked for entry in ask.entries if isinstance(entry, Route)]
+    assert routes == [Route([], [(sub, b"a/#")])] * 2
 
 
 def test_messages_stored_between_route_and_suback_are_read() -> None:
