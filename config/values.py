@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
+from abc import ABC, abstractmethod
 from typing import ClassVar, Self
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -21,14 +22,15 @@ INFINITY = 2**62
 """Stands for "infinity" where a setting allows it: larger than any count, size or number of milliseconds that occurs."""
 
 
-class _Text:
+class _Text(ABC):
     """What the types below share: pydantic reads them with `parse` and writes them with `to_plain`."""
 
     json_type: ClassVar[JsonSchemaValue]
 
     @classmethod
+    @abstractmethod
     def parse(cls, raw: object) -> Self:
-        raise NotImplementedError
+        """The value that `raw` says. Raises ValueError with what it is not."""
 
     def to_plain(self) -> int | str:
         return str(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -20,7 +21,7 @@ EXPIRY_AT, AGE_AT = 4, 5
 """Where they are among the arguments of Homes.disconnect."""
 
 
-class OfHomes(Planted):
+class OfHomes(Planted, ABC):
     """Changes what one method of the homes is asked, or what comes of it."""
 
     method = "connect"
@@ -28,8 +29,8 @@ class OfHomes(Planted):
     def shard(self, core: ShardCore) -> None:
         self.replace(core._homes, self.method, lambda asked: lambda *args: self.change(asked, list(args)))
 
-    def change(self, asked: Callable[..., Any], args: list[Any]) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def change(self, asked: Callable[..., Any], args: list[Any]) -> Any: ...
 
     @staticmethod
     def with_will(entry: Any, **changed: Any) -> Any:
