@@ -65,14 +65,14 @@ def open_store(path: str, on_damage: OnDamage = "salvage", options: RocksOptions
                 raise StoreDamaged(f"{_plainly(path, error)}: {_RESTORE}, {_AFRESH}") from error
             refused.add(str(error))
             said += _put_aside(path, _broken(path, error))
-    try:
+    with contextlib.ExitStack() as unless_all_is_well:
+        # Whatever ends this, the store must not stay locked by an engine that nobody has.
+        unless_all_is_well.callback(engine.close)
         said += _logs_cut(path, engine.sequence)
         if engine.sequence < had:
             said.append(_fallen_behind(path, had, engine.sequence))
         said += _careful(path, engine)
-    except BaseException:
-        engine.close()
-        raise
+        unless_all_is_well.pop_all()
     # Safe by now: opening has flushed what it found in the logs.
     note_reached(path, engine.sequence)
     engine.damage_found = (*engine.damage_found, *said)

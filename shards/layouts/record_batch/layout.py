@@ -44,6 +44,7 @@ from shards.messages import topic_of
 
 _FETCH_FIRST = 8
 _FETCH_MAX = 128
+BOUNDS = Bounds()
 
 
 class RecordBatch:
@@ -63,7 +64,7 @@ class RecordBatch:
         self._scanner = Scanner(engine, family)
 
     @classmethod
-    def open(cls, engine: Engine, family: int, options: LayoutOptions, bounds: Bounds = Bounds()) -> RecordBatch:  # noqa: B008
+    def open(cls, engine: Engine, family: int, options: LayoutOptions, bounds: Bounds = BOUNDS) -> RecordBatch:
         """Load the learned structure; indexes are loaded when they are needed, or in idle moments."""
         structure = load_structure(engine, family, options)
         return cls(engine, family, structure, len(structure) == 0, bounds)
