@@ -81,7 +81,8 @@ def _can_start_dashboard_later() -> bool:
 
 
 def _keep_dashboard() -> None:
-    """Start the dashboard, and start it again when it has ended. The kernel ends it with the thread that started it, so this one stays."""
+    """Start the dashboard, and start it again when it has ended. The kernel ends it with the thread that
+    started it, so that is one of its own, which stays and may sleep."""
     from ray._private import worker
 
     ours = worker._global_node
@@ -155,6 +156,7 @@ def _look_often(get_node: Callable[[str, str], Any]) -> Callable[[str, str], Any
         from ray._raylet import GcsClient  # type: ignore[attr-defined]  # Ray's compiled part ships no types for it
 
         client = GcsClient(address=gcs_address)
+        # Inside ray.init, which the driver calls before it has a loop; Ray's own version sleeps for a second here.
         deadline = time.monotonic() + 10.0
         while time.monotonic() < deadline and all(found.hex() != node_id for found in client.get_all_node_info()):
             time.sleep(0.02)

@@ -7,6 +7,8 @@ for it. Everything else is put back by Ray. A gateway is ended when its heart st
 
 Always holds: at most one driver; it is started only when nothing of the one before it is left, because a worker that outlived its
 raylet still holds its store and its port.
+
+There is no event loop in this process: it waits in poll, or sleeps.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from actors.topology import Announced, ListenerInfo, Topology, member_name, read
 
 STARTING_TICK_S = 0.05
 RUNNING_TICK_S = 0.5
+STOPPING_TICK_S = 0.02
 PROBE_S = 1.0
 STOP_DRIVER_S = 22.0
 END_S = 10.0
@@ -125,7 +128,7 @@ class Supervisor:
             if driver is not None and send(driver, signal.SIGTERM):
                 deadline = time.monotonic() + STOP_DRIVER_S
                 while alive(driver) and time.monotonic() < deadline:
-                    time.sleep(0.02)
+                    time.sleep(STOPPING_TICK_S)
                     self._reap()
                 if alive(driver):
                     self._log.error("driver.does_not_stop", waited_s=STOP_DRIVER_S)
