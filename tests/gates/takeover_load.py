@@ -1,4 +1,4 @@
-"""The load of gate 4 of issue 3, in a process of its own: so many takeovers a second, open loop, beside steady publishing.
+"""The load of gate 4 of issue 2, in a process of its own: so many takeovers a second, open loop, beside steady publishing.
 
 ``python -m tests.gates.takeover_load PORT PORT --per-second 300 --seconds 60 [--cpu ROLE=PID,PID ...]`` prints one JSON object: what
 it measured, and what was wrong.
