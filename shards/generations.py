@@ -23,12 +23,27 @@ from typing import NewType
 
 import msgpack
 
+from shards.dropped import DROPPED_REMEMBERED_MAX, Dropped, DroppedRows
 from shards.engine import HOME_FAMILY, Engine, Op, StoreDamaged, StoreFailed
 from shards.layouts import WITH_BIT_FIELDS, layout_named, open_layout
 from shards.layouts.port import Layout, LayoutOptions
 
+__all__ = [
+    "DROPPED_REMEMBERED_MAX",
+    "ROWS_END",
+    "ROW_PREFIX",
+    "Dropped",
+    "GenerationDamaged",
+    "GenerationDropped",
+    "GenerationId",
+    "GenerationInfo",
+    "Generations",
+    "row_key",
+]
+
 GenerationId = NewType("GenerationId", int)
 
+DEFAULT_CLASS = "default"
 ROW_PREFIX = b"g"
 ROW_VERSION = 1
 ROWS_END = b"h"
@@ -106,14 +121,19 @@ class Generations:
         self._engine = engine
         self._layout_name = layout_named(layout)
         self._options = options
-        self._infos: dict[int, GenerationInfo] = {}
         self._open: dict[int, Layout] = {}
         self._working: list[int] = []
         self._prepared: int | None = None
         self._dropping: set[int] = set()
         self._given_up: dict[int, str] = {}
-        self.lost_at_open: tuple[int, ...] = ()
+        rows = [GenerationInfo.decode(*row) for row in engine.scan(HOME_FAMILY, ROW_PREFIX, ROWS_END, 1 << 32)]
+        families = set(engine.families())
+        self._infos: dict[int, GenerationInfo] = {info.id: info for info in rows if info.id in families}
+        self._unreadable: dict[int, GenerationInfo] = {info.id: info for info in rows if info.id not in families}
+        """Those whose rows are there and that cannot be read: lost at the opening, or given up since."""
+        self.lost_at_open = tuple(self._unreadable)
         """Generations whose row was found but not their family: what is left of a damaged store. Treated as dropped, to be reported."""
+        self._dropped = DroppedRows(engine, {info.id: info.since for info in rows})
 
     @classmethod
     def open(cls, engine: Engine, layout: str, options: LayoutOptions, age_ms: int = 0, wall_ms: int = 0) -> Generations:
@@ -122,26 +142,19 @@ class Generations:
         What it writes is unsynced; the sync that precedes the first watermark covers it.
         """
         self = cls(engine, layout, options)
-        rows = [GenerationInfo.decode(key, value) for key, value in engine.scan(HOME_FAMILY, ROW_PREFIX, ROWS_END, 1 << 32)]
-        families = set(engine.families())
-        self._infos = {info.id: info for info in rows if info.id in families}
-        for orphan in sorted(families - {HOME_FAMILY} - {info.id for info in rows}):
+        for orphan in sorted(set(engine.families()) - {HOME_FAMILY, *self._infos}):
             engine.drop_family(orphan)
-        if not rows:
+        for info in self._unreadable.values():
+            if info.until is None:
+                raise StoreFailed(f"the family of the current generation {info.id} is missing")
+        if not self._infos:
             self._first(age_ms, wall_ms)
-        elif rows[-1].id not in self._infos:
-            raise StoreFailed(f"the family of the current generation {rows[-1].id} is missing")
-        self.lost_at_open = tuple(info.id for info in rows if info.id not in families)
         return self
 
     @classmethod
     def view(cls, engine: Engine) -> Generations:
         """The table as it is, for whoever only reads: nothing is written, and no family is dropped."""
         self = cls(engine, "auto", LayoutOptions())
-        families = set(engine.families())
-        rows = [GenerationInfo.decode(key, value) for key, value in engine.scan(HOME_FAMILY, ROW_PREFIX, ROWS_END, 1 << 32)]
-        self._infos = {info.id: info for info in rows if info.id in families}
-        self.lost_at_open = tuple(info.id for info in rows if info.id not in families)
         if not self._infos:
             raise StoreFailed("no generation was found: no broker has started on this store yet")
         return self
@@ -217,20 +230,32 @@ class Generations:
         self._seal(old.id)
         return [*last_growth, _put(sealed), _put(fresh), *layout.take_growth()]
 
-    def drop(self, generation: int) -> list[Op]:
-        """Forget a sealed generation: reading it raises from now on. The ops belong in a record; ``erase`` when it is committed."""
+    def drop(self, generation: int, wall_ms: int = 0, reason: str = "period") -> list[Op]:
+        """Forget a sealed generation: reading it raises from now on. The ops belong in a record; ``erase`` when it is committed.
+
+        What is said of it later (``dropped_between``) is in them.
+        """
         info = self.info(generation)
         if info.until is None:
             raise ValueError(f"generation {generation} is the current one and cannot be dropped")
+        remembered = self._dropped.put(self._epitaph(info, wall_ms, reason))
         self._forget(generation)
         self._dropping.add(generation)
-        return [(HOME_FAMILY, row_key(generation), None)]
+        return [(HOME_FAMILY, row_key(generation), None), *remembered]
+
+    def dropped_between(self, after: int, upto: int) -> list[Dropped]:
+        """The generations that are gone, or cannot be read, and may have held a position p with after < p <= upto; by number. First
+        comes generation 0 when ``after`` is below what is remembered: it stands for everything that is remembered no more."""
+        damaged = [self._epitaph(info, 0, "damaged") for info in self._unreadable.values()]
+        found = [row for row in damaged if row.since <= upto and after < row.until - 1 and after < upto]
+        return sorted([*self._dropped.between(after, upto), *found])
 
     def give_up(self, generation: int, cause: str) -> None:
         """Read a sealed generation no more, as something in it is damaged. Its row and its family stay as they are: what becomes of
         them is decided at the next opening."""
         if self.info(generation).until is None:
             raise ValueError(f"generation {generation} is the current one and cannot be given up")
+        self._unreadable[generation] = self.info(generation)
         self._forget(generation)
         self._given_up[generation] = cause
 
@@ -272,6 +297,13 @@ class Generations:
             return self.layout(generation).idle_work(upto)
         except StoreDamaged as error:
             raise GenerationDamaged(generation, str(error)) from error
+
+    def _epitaph(self, info: GenerationInfo, wall_ms: int, reason: str) -> Dropped:
+        assert info.until is not None
+        # A generation begins when another is sealed; the age of that is in the row, but not what the clock on the wall said.
+        followers = [other.created_wall_ms for other in (*self._infos.values(), *self._unreadable.values()) if other.since == info.until]
+        sealed_wall_ms = max(followers, default=0) or self._dropped.created_at(info.until)
+        return Dropped(info.id, DEFAULT_CLASS, info.since, info.until, info.created_wall_ms, sealed_wall_ms, wall_ms, reason)
 
     def _forget(self, generation: int) -> None:
         del self._infos[generation]

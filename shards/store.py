@@ -15,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shards.dropped import Dropped
 from shards.engine import Engine, Op, StoreDamaged, StoreFull
 from shards.generations import GenerationDamaged, GenerationDropped, GenerationId, GenerationInfo, Generations
 from shards.layouts.port import Layout, LayoutOptions, Read, Stream, TopicKey
 from shards.lts import DEFAULT_THRESHOLDS
 
 __all__ = [
+    "Dropped",
     "GenerationDamaged",
     "GenerationDropped",
     "GenerationId",
@@ -221,9 +223,17 @@ class Store:
         self._to_current()
         return ops
 
-    def drop(self, generation: int) -> list[Op]:
-        """Forget a sealed generation; its space comes back with ``erase``, after the record with these ops is committed."""
-        return self._generations.drop(generation)
+    def drop(self, generation: int, wall_ms: int = 0, reason: str = "period") -> list[Op]:
+        """Forget a sealed generation; its space comes back with ``erase``, after the record with these ops is committed.
+
+        reason: as in shards.dropped.Dropped, which is what ``dropped_between`` tells of it from now on.
+        """
+        return self._generations.drop(generation, wall_ms, reason)
+
+    def dropped_between(self, after: int, upto: int) -> list[Dropped]:
+        """The generations that are gone, or cannot be read, and may have held a position p with after < p <= upto; by number. First
+        comes generation 0 when ``after`` is below what is remembered: it stands for everything that is remembered no more."""
+        return self._generations.dropped_between(after, upto)
 
     def erase(self, generation: int) -> None:
         self._generations.erase(generation)

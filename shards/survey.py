@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shards.clock import AgeMark
+from shards.dropped import DROPPED_ROW
 from shards.engine import HOME_FAMILY, Engine, StoreFailed
-from shards.generations import GenerationInfo, Generations
+from shards.generations import ROW_PREFIX, GenerationInfo, Generations
 from shards.lts import Leaf
 from shards.messages import UnknownMessageFormat, check_message, topic_of
 from shards.rows import (
@@ -48,7 +49,7 @@ KINDS = {
     CONNECTION: "connections", SESSION: "sessions", ENDED: "ended sessions", INCOMING: "incoming QoS 2 ids", SUBSCRIPTION: "subscriptions",
     PLACE: "places", RANGE: "ranges", PROGRESS: "progress", WORK: "routes to remove", TIMER: "timers", SLOT: "answers of links",
     REFUSED_SENDER: "refused senders", OWNER: "owner", META: "meta", ROUTE: "routes", RETAINED: "retained messages",
-    APPLIED: "applied", OUTBOX: "outbox", b"g": "generations",
+    APPLIED: "applied", OUTBOX: "outbox", ROW_PREFIX: "generations", DROPPED_ROW: "dropped generations",
 }  # fmt: skip
 _CHUNK = 1000
 _BYTES = 4 << 20
