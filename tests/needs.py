@@ -12,6 +12,7 @@ import importlib.util
 import os
 import re
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,13 +27,15 @@ _PACKAGE_LINE = re.compile(r"^(?P<package>[a-z0-9][a-z0-9+.-]*)\s+#\s*(?P<need>[
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One thing a test may need. It is there when every command, module and directory of it is."""
+    """One thing a test may need. It is there when every command, module and directory of it is, and its trial does not fail."""
 
     name: str
     cure: str
     commands: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     directory_variable: str | None = None
+    trial: tuple[str, ...] = ()
+    """A command that does for a moment what the test does for long."""
 
     def missing(self) -> str | None:
         """What is not there, in words; None when all is."""
@@ -48,6 +51,8 @@ class Need:
                 return f"{self.directory_variable} is not set"
             if not Path(directory).is_dir():
                 return f"{self.directory_variable} names {directory}, which is no directory"
+        if self.trial and subprocess.run(self.trial, capture_output=True, check=False).returncode != 0:
+            return f"no success with `{' '.join(self.trial)}`"
         return None
 
 
@@ -61,10 +66,19 @@ def _from_packages(text: str) -> dict[str, Need]:
     return {m["need"]: Need(name=m["need"], cure=SYSTEM_CURE, commands=tuple(m["commands"].split())) for m in lines if m}
 
 
+OWN_MOUNTS = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
+"""Runs a shell command that may mount file systems, which nobody else sees and which go with it."""
+
 NEEDS: dict[str, Need] = {
     **_from_packages(PACKAGES.read_text()),
     "ray": Need("ray", cure="make env", modules=("ray",)),
     "rocksdict": Need("rocksdict", cure="make env", modules=("rocksdict",)),
+    "own-mounts": Need(
+        "own-mounts",
+        cure="let users make user namespaces of their own (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)",
+        commands=("unshare",),
+        trial=(*OWN_MOUNTS, "mount -t tmpfs tmpfs /tmp"),
+    ),
     "spark": Need("spark", cure="pip install -r requirements/spark.txt", modules=("pyspark", "pyarrow")),
     "load": Need("load", cure="HOLDFAST_LOAD=<directory of the load meter>", directory_variable="HOLDFAST_LOAD"),
     "conformance": Need(

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from actors.datadir import open_data_directory
 from actors.reserve import GIVEN_BACK_BELOW_BYTES, LEAST_BYTES, LEFT_FREE_BYTES, Reserve, give_back
+from tests.needs import OWN_MOUNTS
 
 MIB = 1 << 20
 PLENTY = 1 << 40
@@ -178,13 +179,10 @@ engine.close()
 
 
 @pytest.mark.slow
+@pytest.mark.needs("own-mounts")
 def test_a_store_on_a_disk_that_is_really_full_opens_with_the_reserve_and_takes_writes(tmp_path: Path) -> None:
     """A file system of its own, 32 MiB, filled to the last byte after a kill: without the reserve it does not open, with it it does."""
-    enter = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-    mount = f"mount -t tmpfs -o size=32m tmpfs {tmp_path}"
-    if subprocess.run([*enter, mount], capture_output=True, check=False).returncode != 0:
-        pytest.skip("no file system of our own can be mounted here")
-    command = f'{mount} && exec {sys.executable} -c "$PROGRAM" {tmp_path}'
+    command = f'mount -t tmpfs -o size=32m tmpfs {tmp_path} && exec {sys.executable} -c "$PROGRAM" {tmp_path}'
     environment = {**os.environ, "PROGRAM": FULL_DISK, "PYTHONPATH": str(Path(__file__).parents[2])}
-    ran = subprocess.run([*enter, command], env=environment, capture_output=True, text=True, timeout=50, check=False)
+    ran = subprocess.run([*OWN_MOUNTS, command], env=environment, capture_output=True, text=True, timeout=50, check=False)
     assert ran.stdout.splitlines()[-3:] == ["fails True True", "given True True", "opened 200 ()"], ran.stderr
