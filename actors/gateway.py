@@ -23,7 +23,7 @@ from actors.links import Link, LinkClient, LinkServer
 from actors.pump import Pump, settle_gc
 from actors.settings import gateway_options
 from actors.shard_client import ShardClient
-from actors.topology import Announcement, Health, ListenerInfo, Topology, announce, member_name
+from actors.topology import Announcement, Health, ListenerInfo, Topology, announce, incarnation_name, member_name
 from config.load import from_json
 from config.schema import TcpListener
 from gateway import frames as peer_frames
@@ -92,7 +92,7 @@ class GatewayServer:
         self.packet_bytes_max = int(config.gateway.packet_bytes_max)
         self.topic_names = TopicNames(config.gateway.topic_levels_max)
         self.write_buffer_max = int(config.gateway.write_buffer_max)
-        name = f"{member_name('gateway', self._index)}:{secrets.token_hex(8)}"
+        name = incarnation_name("gateway", self._index)
         secret = topology.secret
         slots = SlotTable.initial(topology.n_shards)
         rng = random.Random(secrets.randbits(64))

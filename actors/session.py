@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import time
 from dataclasses import asdict
 
@@ -19,7 +18,7 @@ from actors.links import Link, LinkServer
 from actors.pump import Pump, settle_gc
 from actors.settings import session_options
 from actors.shard_client import ShardClient
-from actors.topology import Announcement, Health, Topology, announce, member_name
+from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
 from config.load import from_json
 from sessions.core import SessionCore
 from sessions.events import (
@@ -66,7 +65,7 @@ class SessionServer:
             return self._started
         topology = self._topology
         config = from_json(topology.config_json)
-        name = f"{member_name('session', self._index)}:{secrets.token_hex(8)}"
+        name = incarnation_name("session", self._index)
         served = frozenset(shard for shard in range(topology.n_shards) if topology.session_of_shard(shard) == self._index)
         self._core = SessionCore(topology.n_shards, served, SlotTable.initial(topology.n_shards), session_options(config))
         self._sweep_ms = config.durable_sessions.session_gc_interval.ms

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import time
 from collections import deque
 from collections.abc import Callable
@@ -29,7 +28,7 @@ from actors.links import Link, LinkServer
 from actors.pump import Pump, settle_gc
 from actors.settings import shard_options, store_options
 from actors.shard_client import ShardClient
-from actors.topology import Announcement, Health, Topology, announce, member_name
+from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
 from config.load import from_json
 from shards import committer as commits
 from shards.backends import open_backend
@@ -104,7 +103,7 @@ class ShardServer:
         self._space_thread = ThreadPoolExecutor(1, thread_name_prefix="space")
         self._pump = Pump(self._tick)
         self._committer = commits.LocalCommitter()
-        name = f"{member_name('shard', self._index)}:{secrets.token_hex(8)}"
+        name = incarnation_name("shard", self._index)
         self._server = LinkServer(topology.shard_endpoint(self._index), self, topology.secret, "shard", name)
         others = [shard for shard in range(topology.n_shards) if shard != self._index]
         self._others = {

@@ -14,6 +14,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import secrets
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,6 +175,12 @@ def write_whole(path: Path, text: str, *, mode: int = 0o600) -> None:
 
 def member_name(role: Role, index: int) -> str:
     return f"{role}-{index}"
+
+
+def incarnation_name(role: Role, index: int) -> str:
+    """The name of this process on links: another one for each start.  A later one is greater, as long as the wall clock was not
+    set back between them; a shard takes a smaller one never for the successor of a greater one."""
+    return f"{member_name(role, index)}:{time.time_ns():016x}{secrets.token_hex(4)}"
 
 
 def announce(topology: Topology, announcement: Announcement) -> None:

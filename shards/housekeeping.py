@@ -64,7 +64,7 @@ class Housekeeping:
         self._formers = set(homes.by_gateway)
         """Gateways that are known from rows only, and have not been heard by this process."""
         self._newest: dict[str, str] = {}
-        """The incarnation of each gateway that linked last."""
+        """The greatest incarnation of each gateway that was heard for the first time: names of later ones are greater."""
         self._started_age_ms: int | None = None
         self._erasing: deque[tuple[int, int]] = deque()
         self._age_ms = 0
@@ -147,10 +147,12 @@ class Housekeeping:
 
     def gateway_linked(self, gateway: str, known: bool) -> None:
         """known: it was heard before, by this process of the shard or by a former one.  After a restart of ours those that are
-        known link in any order: the first need not be the newest, and the one that is not there yet may be alive."""
+        known link in any order: the first need not be the newest, and the one that is not there yet may be alive.  One that is not
+        known may have stood still since before the others were there."""
         self._formers.discard(gateway)
-        if not known:
-            self._newest[_member(gateway)] = gateway
+        member = _member(gateway)
+        if not known and gateway > self._newest.get(member, ""):
+            self._newest[member] = gateway
 
     def _note_lost(self) -> None:
         """One that was silent for 20 s, and one in whose place another has started: it has ended, or is cut off for good."""
@@ -158,7 +160,7 @@ class Housekeeping:
         for gateway in self._homes.by_gateway:
             newest = self._newest.get(_member(gateway), gateway)
             heard_us = self._inbox.sender_heard(gateway, self._elapsed_us)
-            replaced = newest != gateway and self._inbox.linked(gateway) is None
+            replaced = newest > gateway and self._inbox.linked(gateway) is None
             if not replaced and self._elapsed_us - heard_us <= GATEWAY_LOST_AFTER_US:
                 # One that is heard again keeps what it has left, and may have new connections.
                 lost.pop(gateway, None)

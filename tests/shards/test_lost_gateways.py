@@ -82,6 +82,20 @@ def test_a_gateway_that_is_linked_is_not_lost_because_another_of_its_name_links(
     assert not h.ask(G, publish(b"c", conn, b"t"))[0][0]
 
 
+def test_an_older_gateway_that_was_never_heard_does_not_end_the_newer_one() -> None:
+    """It stood still between its start and its first link; meanwhile another took its place, and the shard was restarted."""
+    h = linked()
+    h.link(3, "gateway", "g0:b")
+    conn = connect(h, b"c", expiry_s=60, link=3).conn
+    h.reopen()
+    h.numbers["g0:b"] = 1
+    h.link(4, "gateway", "g0:A")
+    h.tick()
+    h.tick()
+    h.link(3, "gateway", "g0:b")
+    assert not h.ask(3, publish(b"c", conn, b"t"))[0][0]
+
+
 def test_after_a_restart_an_older_gateway_that_links_first_does_not_end_the_newer_one() -> None:
     """Both were known; the newer one is only the later to link again, and its connections live."""
     h = linked()
