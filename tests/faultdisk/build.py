@@ -24,11 +24,15 @@ class CannotBuild(Exception):
 
 def library() -> Path:
     """The path of the compiled library; compiles it if this source was not seen before."""
-    here = Path(__file__).parent
+    return compiled("faultdisk", Path(__file__).parent, SOURCES)
+
+
+def compiled(name: str, here: Path, sources: tuple[str, ...]) -> Path:
+    """A library of C sources that lie in ``here``; headers among them count for the name of the result only."""
     digest = hashlib.sha256(" ".join(FLAGS).encode())
-    for name in SOURCES:
-        digest.update((here / name).read_bytes())
-    target = Path(tempfile.gettempdir()) / f"holdfast-faultdisk-{os.getuid()}" / f"{digest.hexdigest()[:16]}.so"
+    for source in sources:
+        digest.update((here / source).read_bytes())
+    target = Path(tempfile.gettempdir()) / f"holdfast-{name}-{os.getuid()}" / f"{digest.hexdigest()[:16]}.so"
     if target.exists():
         return target
     compiler = shutil.which("gcc")
@@ -36,8 +40,8 @@ def library() -> Path:
         raise CannotBuild("gcc is not installed; deploy/debian-packages.txt names what the tests use")
     target.parent.mkdir(mode=0o700, exist_ok=True)
     fresh = target.with_suffix(f".{os.getpid()}")
-    sources = [str(here / name) for name in SOURCES if name.endswith(".c")]
-    done = subprocess.run([compiler, *FLAGS, "-o", str(fresh), *sources, "-ldl", "-lpthread"], capture_output=True, text=True, timeout=60)
+    units = [str(here / source) for source in sources if source.endswith(".c")]
+    done = subprocess.run([compiler, *FLAGS, "-o", str(fresh), *units, "-ldl", "-lpthread"], capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         raise CannotBuild(done.stderr.strip())
     fresh.rename(target)
