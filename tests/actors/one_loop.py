@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import tempfile
+import time
 from pathlib import Path
 
 from actors.gateway import GatewayServer
@@ -57,6 +58,13 @@ class OneLoop:
         """What was assigned is in the rows: at QoS 1 it may be sent before, and is then sent again as new after a crash."""
         sessions = self.sessions[0]._core._state.sessions
         while any(session.ranges.fresh or session.committing for session in sessions.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    async def forgotten(self, client: str, within_s: float = 5) -> None:
+        """The connection of this client is over, and all that its session had to commit is committed."""
+        deadline = time.monotonic() + within_s
+        while client.encode() in self.sessions[0]._core._state.sessions:
+            assert time.monotonic() < deadline, f"{client} is still in memory after {within_s} s"
             await asyncio.sleep(0.01)
 
     async def kill_session(self) -> None:
