@@ -39,8 +39,10 @@ where, and what is allowed. `holdfast config show` prints what would be used and
 **Durations** are written `"100ms"`, `"10s"`, `"15m"`, `"12h"`, `"7d"`; a number alone counts seconds. **Sizes** are written
 `"100KB"` (a thousand) or `"64MiB"` (1024 × 1024); a number alone counts bytes. `"infinity"` is a value where the range says so.
 
-Changes take effect at the next start. Settings marked *fixed* are recorded in the store at its first start and cannot be changed
-for it afterwards.
+`holdfast reload` has a running broker read its configuration again (operations.md, "Changing settings while it runs"). The last column
+says when a change takes effect: **at once**; **with the next generation** of messages, those that are there stay as they are; **at the
+next start** of the broker; **never, fixed**: it is recorded in the store at its first start and cannot be changed for it afterwards.
+What a connection or a session was given when it began it keeps: *at once* is for those that begin from then on.
 """
 
 
@@ -48,8 +50,7 @@ def _row(setting: Setting) -> str:
     name = setting.key.rpartition(".")[2]
     default = "unset" if setting.default is None else literal(plain(setting.default))
     unit = f" ({setting.unit})" if setting.unit else ""
-    fixed = "*Fixed.* " if setting.fixed else ""
-    cells = (f"`{name}`", f"`{default}`", setting.allowed + unit, fixed + setting.why)
+    cells = (f"`{name}`", f"`{default}`", setting.allowed + unit, setting.why, setting.effect)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
@@ -62,7 +63,14 @@ def page() -> str:
     purposes = {"": "What stands above all sections in the file.", **section_names(), **zone_sections()}
     for section, settings in by_section.items():
         title = f"## `[{section}]`" if section else "## Top of the file"
-        lines += [title, "", purposes[section], "", "| Key | Default | Takes | What it means, and why |", "|---|---|---|---|"]
+        lines += [
+            title,
+            "",
+            purposes[section],
+            "",
+            "| Key | Default | Takes | What it means, and why | Takes effect |",
+            "|---|---|---|---|---|",
+        ]
         lines += [_row(setting) for setting in settings]
         lines.append("")
     return "\n".join(lines)

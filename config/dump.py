@@ -10,7 +10,7 @@ from config.schema import Config
 from config.settings import plain, settings_in, value_at
 
 # Our own words about a field that JSON Schema has no place for; `ge` and `le` count milliseconds or bytes.
-_NOT_SCHEMA = ("ge", "le", "allowed", "unit", "fixed")
+_NOT_SCHEMA = ("ge", "le", "allowed", "unit", "effect")
 
 
 def literal(value: object) -> str:

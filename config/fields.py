@@ -6,7 +6,7 @@ same as the check that is made.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 from pydantic_core import PydanticCustomError
@@ -16,6 +16,9 @@ Flag = Annotated[bool, Strict()]
 Whole = Annotated[int, Strict()]
 
 CONFLICT = "conflict"
+
+Effect = Literal["at once", "with the next generation", "at the next start", "never, fixed"]
+"""When a change of a setting takes effect in a broker that runs and is told to read its configuration again."""
 
 
 class Section(BaseModel):
@@ -33,14 +36,14 @@ def setting(
     le: int | None = None,
     pattern: str | None = None,
     allowed: str = "",
-    fixed: bool = False,
+    effect: Effect = "at the next start",
 ) -> Any:
     """Declare one setting.
 
     `why` is what it means, and why the default is what it is. `allowed` words the range where it is not a plain one.
-    `fixed` settings cannot be changed once a store exists.
+    `effect`: when a change of it takes effect; what is fixed cannot be changed once a store exists.
     """
-    extra: dict[str, Any] = {"unit": unit, "allowed": allowed, "fixed": fixed}
+    extra: dict[str, Any] = {"unit": unit, "allowed": allowed, "effect": effect}
     return Field(default=default, description=why, ge=ge, le=le, pattern=pattern, json_schema_extra=extra)
 
 

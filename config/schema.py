@@ -13,11 +13,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from config.fields import Flag, Section, Whole, conflict, setting
+from config.protocol import Mqtt
 from config.selection import Persistence, Zone
-from config.values import INFINITY, Bind, Count, Duration, Size
-
-SESSION_EXPIRY_NEVER_MS = 0xFFFF_FFFF * 1000
-"""What a client asks for with 0xFFFFFFFF: its session never expires by itself."""
+from config.values import Bind, Duration, Size
 
 THRESHOLDS_ALLOWED = "a list of 1 to 16 whole numbers from 1 to 1000000, such as [100, 10]"
 
@@ -43,6 +41,7 @@ class TcpListener(Section):
         unit="connections per gateway",
         ge=1,
         le=10_000_000,
+        effect="at once",
     )
 
 
@@ -76,6 +75,7 @@ class Gateway(Section):
         "connections can hold.",
         ge=100,
         le=600_000,
+        effect="at once",
     )
     packet_bytes_max: Size = setting(
         Size.parse("1MiB"),
@@ -89,6 +89,7 @@ class Gateway(Section):
         "Largest CONNECT packet. Lower than `packet_bytes_max`, which counts too, because whoever sends it is not known yet.",
         ge=512,
         le=256 * 2**20,
+        effect="at once",
     )
     write_buffer_max: Size = setting(
         Size.parse("1MiB"),
@@ -124,99 +125,6 @@ class Gateway(Section):
         return self
 
 
-class Mqtt(Section):
-    session_expiry_interval: Duration = setting(
-        Duration.parse("7d"),
-        "How long the session of an MQTT 3.1.1 client with clean session off outlives its connection; that version cannot say it "
-        "itself. Never longer than `session_expiry_max`. EMQX: 2 h. Ours is the retention period: a session is worth keeping as "
-        "long as the messages for it are.",
-        ge=0,
-        le=SESSION_EXPIRY_NEVER_MS,
-    )
-    session_expiry_max: Duration = setting(
-        Duration(INFINITY),
-        "Longest Session Expiry Interval that an MQTT 5 client gets; if it asks for more, CONNACK tells it this instead. Unlimited "
-        "by default: an offline session costs some rows, not memory.",
-        ge=0,
-    )
-    max_inflight: Whole = setting(
-        1024,
-        "Messages of QoS 1 and 2 that may be under way to a client, or from it (this is the Receive Maximum we announce). A client "
-        "may set its own lower. EMQX: 32; a window that small caps a client at 32 messages per round trip of an fsync.",
-        unit="messages",
-        ge=1,
-        le=65535,
-    )
-    max_awaiting_rel: Count = setting(
-        Count(65535),
-        "QoS 2 messages of one client that wait for its PUBREL; the next one is refused with 0x93. EMQX: 100. All packet "
-        "identifiers by default: an MQTT 3.1.1 client cannot be told of a lower limit, and refusing means disconnecting it.",
-        unit="messages",
-        ge=1,
-    )
-    await_rel_timeout: Duration = setting(
-        Duration(INFINITY),
-        "How long a QoS 2 message waits for its PUBREL. After that its packet identifier is free again, and whoever repeats the "
-        "message then has published it twice. EMQX: 300 s. Unlimited by default: a client that comes back after a week still has "
-        "its message delivered once.",
-        ge=1000,
-    )
-    max_subscriptions: Count = setting(
-        Count(INFINITY),
-        "Subscriptions of one session; further ones get 0x97.",
-        unit="subscriptions",
-        ge=1,
-    )
-    max_mqueue_len: Count = setting(
-        Count(1000),
-        "Messages of QoS 1 and 2 that wait in memory for one session that is not durable: for room in its window, or until its client is "
-        "back. When it is full the oldest is dropped. QoS 0 never waits: it is sent at once, or dropped where the client does not read. "
-        "Durable sessions have no such queue, their messages are in the store.",
-        unit="messages",
-        ge=1,
-    )
-    max_mqueue_bytes: Size = setting(
-        Size.parse("8MiB"),
-        "Bytes of that queue. EMQX has no such limit, and a thousand messages may be a gigabyte.",
-        ge=2**10,
-    )
-    memory_bytes_max: Size = setting(
-        Size.parse("256MiB"),
-        "Bytes that all sessions of one session actor hold that outlive their connection and are not durable, waiting and under way, "
-        "counted once for each session. When it is reached, a message that would have to wait for one of them is dropped; what "
-        "waits already stays, so no session pays for another that is away for too long.",
-        ge=2**20,
-    )
-    keepalive_max: Duration = setting(
-        Duration(INFINITY),
-        "Longest keep-alive. An MQTT 5 client that asks for more, or for none, is told this value (Server Keep Alive); 3.1.1 has no "
-        "way to be told and keeps its own.",
-        ge=1000,
-    )
-    retain_available: Flag = setting(
-        True, "Keep retained messages. Without, CONNACK says so and a publish with the retain flag is refused with 0x9A."
-    )
-    topic_alias_max: Whole = setting(
-        100,
-        "Topic aliases that a client may define on its connection. Each holds a topic name in memory; 0 allows none. EMQX: 65535.",
-        unit="aliases",
-        ge=0,
-        le=65535,
-    )
-    shared_subscription: Flag = setting(
-        True,
-        "Shared subscriptions: each message that matches `$share/group/filter` goes to one member of the group, in turn over all "
-        "gateways. For sessions that end with their connection, MQTT 3.1.1 included. Sessions that outlive it get 0x9E until their "
-        "groups are built, and CONNACK tells them so. What a member leaves unacknowledged goes to another one; a gateway that dies "
-        "loses what its members had.",
-    )
-
-    @property
-    def session_expiry_3_1_1(self) -> Duration:
-        """Expiry of an MQTT 3.1.1 session with clean session off."""
-        return min(self.session_expiry_interval, self.session_expiry_max)
-
-
 class DurableSessions(Section):
     enable: Flag = setting(
         True,
@@ -224,8 +132,11 @@ class DurableSessions(Section):
         "surprises people, so here nobody has to ask for it. Off: it lives in the memory of a session actor, with a queue of "
         "`mqtt.max_mqueue_len` messages; it outlives its connection and its gateway, but not that actor. A session that is there "
         "stays what it is until it ends.",
+        effect="at once",
     )
-    batch_size: Whole = setting(100, "Messages that one poll of one stream returns at most.", unit="messages", ge=1, le=10_000)
+    batch_size: Whole = setting(
+        100, "Messages that one poll of one stream returns at most.", unit="messages", ge=1, le=10_000, effect="at once"
+    )
     idle_poll_interval: Duration = setting(
         Duration.parse("10s"),
         "How long a subscription that is online may get nothing from a shard before it asks that shard by itself whether there is "
@@ -233,6 +144,7 @@ class DurableSessions(Section):
         "a second in this way, so with very many silent subscriptions it takes longer; infinity: never. In EMQX it is the time-out of "
         "a poll.",
         ge=100,
+        effect="at once",
     )
     renew_streams_interval: Duration = setting(
         Duration.parse("30s"),
@@ -241,6 +153,7 @@ class DurableSessions(Section):
         "With a hundred thousand streams matching takes a good part of a second. Messages that are new while history is read are "
         "found in any case, when that is done. EMQX: 1 s, because it finds new streams in no other way.",
         ge=0,
+        effect="at once",
     )
     heartbeat_interval: Duration = setting(
         Duration.parse("5s"),
@@ -257,6 +170,7 @@ class DurableSessions(Section):
         "should never find anything.",
         ge=1000,
         le=86_400_000,
+        effect="at once",
     )
     session_gc_batch_size: Whole = setting(
         100,
@@ -265,12 +179,14 @@ class DurableSessions(Section):
         unit="rows",
         ge=1,
         le=10_000,
+        effect="at once",
     )
     message_retention_period: Duration = setting(
         Duration.parse("7d"),
         "How long a message is kept, read or not; acknowledging frees nothing. EMQX: 1 d. A week survives a long weekend, and "
         "a session lasts as long by default. Messages go by whole generations, so up to `generation_length` later.",
         ge=1000,
+        effect="at once",
     )
     persistence: Persistence = setting(Persistence(), "Which messages are stored for durable sessions, if one has subscribed to them.")
 
@@ -283,6 +199,7 @@ class LocalWriteBuffer(Section):
         unit="messages",
         ge=1,
         le=100_000,
+        effect="at once",
     )
 
 
@@ -294,6 +211,7 @@ class Layout(Section):
         "written later, in pages. wildcard_optimized: in order of epochs, and in an epoch in order of the varying levels; sessions that "
         "are behind what `tail_cache_bytes` holds get what is new when its epoch is over. docs/layouts.md says what each costs. A "
         "change applies to generations made from then on.",
+        effect="with the next generation",
     )
     wildcard_thresholds: tuple[Whole, ...] = setting(
         (100, 10),
@@ -301,6 +219,7 @@ class Layout(Section):
         "second for the second, the last for all below. Lower makes fewer, larger streams.",
         unit="words",
         allowed=THRESHOLDS_ALLOWED,
+        effect="with the next generation",
     )
     bits_per_topic_level: Whole = setting(
         64,
@@ -310,6 +229,7 @@ class Layout(Section):
         ge=16,
         le=64,
         allowed="a multiple of 8 from 16 to 64",
+        effect="with the next generation",
     )
     epoch_bits: Whole = setting(
         20,
@@ -319,6 +239,7 @@ class Layout(Section):
         unit="bits",
         ge=1,
         le=64,
+        effect="with the next generation",
     )
     topic_index_bytes: Whole = setting(
         4,
@@ -327,6 +248,7 @@ class Layout(Section):
         unit="bytes",
         ge=4,
         le=8,
+        effect="with the next generation",
     )
 
     @model_validator(mode="after")
@@ -355,10 +277,15 @@ class Messages(Section):
         "half the cores, at least 1 and at most 16: a process of its own for each shard is too dear for more.",
         unit="shards",
         allowed='"auto" or a whole number from 1 to 64',
-        fixed=True,
+        effect="never, fixed",
     )
     n_sites: Whole = setting(
-        1, "Sites that share the store. More than one needs replication, which is not built yet.", unit="sites", ge=1, le=1, fixed=True
+        1,
+        "Sites that share the store. More than one needs replication, which is not built yet.",
+        unit="sites",
+        ge=1,
+        le=1,
+        effect="never, fixed",
     )
     replication_factor: Whole = setting(
         1, "Copies of each message. EMQX: 3. More than one needs replication, which is not built yet.", unit="copies", ge=1, le=1
@@ -379,12 +306,14 @@ class Messages(Section):
         "column families, each of which costs memory and time at start. Never longer than `message_retention_period`.",
         ge=1000,
         le=30 * 86_400_000,
+        effect="at once",
     )
     tail_cache_bytes: Size = setting(
         Size.parse("64MiB"),
         "Memory of one shard for the newest messages. Sessions that keep up are served from it without touching the disk.",
         ge=2**20,
         le=64 * 2**30,
+        effect="at once",
     )
     local_write_buffer: LocalWriteBuffer = setting(LocalWriteBuffer(), "How publishes become records.")
     layout: Layout = setting(Layout(), "How messages are laid out.")
@@ -420,7 +349,9 @@ class RaySettings(Section):
 
 class Log(Section):
     level: Literal["debug", "info", "warning", "error"] = setting(
-        "info", "Least level that is written. debug has a line for each packet and is for one client at a time."
+        "info",
+        "Least level that is written. debug has a line for each packet and is for one client at a time.",
+        effect="at once",
     )
     format: Literal["console", "json"] = setting("console", "Lines for people, or one JSON object a line for a collector.")
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
-from config.fields import Section
+from config.fields import Effect, Section
 from config.schema import Config
 from config.selection import Zone
 from config.values import INFINITY, Bind, Count, Duration, Size
@@ -38,7 +38,7 @@ class Setting:
     allowed: str
     unit: str
     why: str
-    fixed: bool
+    effect: Effect
 
     @property
     def variable(self) -> str:
@@ -128,7 +128,7 @@ def _walk(section: type[Section], prefix: str) -> Iterator[Setting]:
             allowed=str(extra["allowed"]) or _allowed(kind, annotation, *_bounds(field)),
             unit=str(extra["unit"]),
             why=str(field.description),
-            fixed=bool(extra["fixed"]),
+            effect=cast(Effect, extra["effect"]),
         )
 
 

@@ -279,7 +279,7 @@ def test_the_json_schema_describes_every_setting() -> None:
         described = resolve(schema, key)
         assert setting.why in str(described["description"])
         assert "default" in described
-        assert not {"ge", "le", "allowed", "fixed"} & described.keys()
+        assert not {"ge", "le", "allowed", "effect"} & described.keys()
 
 
 def test_a_configuration_cannot_be_changed_once_it_is_made() -> None:

@@ -1,0 +1,113 @@
+"""Settings of what the protocol leaves to the broker: how long, how many, how large.
+
+Only declares, as `config.schema` does, of which this is the section `mqtt`.
+"""
+
+from __future__ import annotations
+
+from config.fields import Flag, Section, Whole, setting
+from config.values import INFINITY, Count, Duration, Size
+
+SESSION_EXPIRY_NEVER_MS = 0xFFFF_FFFF * 1000
+"""What a client asks for with 0xFFFFFFFF: its session never expires by itself."""
+
+
+class Mqtt(Section):
+    session_expiry_interval: Duration = setting(
+        Duration.parse("7d"),
+        "How long the session of an MQTT 3.1.1 client with clean session off outlives its connection; that version cannot say it "
+        "itself. Never longer than `session_expiry_max`. EMQX: 2 h. Ours is the retention period: a session is worth keeping as "
+        "long as the messages for it are.",
+        ge=0,
+        le=SESSION_EXPIRY_NEVER_MS,
+        effect="at once",
+    )
+    session_expiry_max: Duration = setting(
+        Duration(INFINITY),
+        "Longest Session Expiry Interval that an MQTT 5 client gets; if it asks for more, CONNACK tells it this instead. Unlimited "
+        "by default: an offline session costs some rows, not memory.",
+        ge=0,
+        effect="at once",
+    )
+    max_inflight: Whole = setting(
+        1024,
+        "Messages of QoS 1 and 2 that may be under way to a client, or from it (this is the Receive Maximum we announce). A client "
+        "may set its own lower. EMQX: 32; a window that small caps a client at 32 messages per round trip of an fsync.",
+        unit="messages",
+        ge=1,
+        le=65535,
+        effect="at once",
+    )
+    max_awaiting_rel: Count = setting(
+        Count(65535),
+        "QoS 2 messages of one client that wait for its PUBREL; the next one is refused with 0x93. EMQX: 100. All packet "
+        "identifiers by default: an MQTT 3.1.1 client cannot be told of a lower limit, and refusing means disconnecting it.",
+        unit="messages",
+        ge=1,
+        effect="at once",
+    )
+    await_rel_timeout: Duration = setting(
+        Duration(INFINITY),
+        "How long a QoS 2 message waits for its PUBREL. After that its packet identifier is free again, and whoever repeats the "
+        "message then has published it twice. EMQX: 300 s. Unlimited by default: a client that comes back after a week still has "
+        "its message delivered once.",
+        ge=1000,
+    )
+    max_subscriptions: Count = setting(
+        Count(INFINITY),
+        "Subscriptions of one session; further ones get 0x97.",
+        unit="subscriptions",
+        ge=1,
+        effect="at once",
+    )
+    max_mqueue_len: Count = setting(
+        Count(1000),
+        "Messages of QoS 1 and 2 that wait in memory for one session that is not durable: for room in its window, or until its client is "
+        "back. When it is full the oldest is dropped. QoS 0 never waits: it is sent at once, or dropped where the client does not read. "
+        "Durable sessions have no such queue, their messages are in the store.",
+        unit="messages",
+        ge=1,
+        effect="at once",
+    )
+    max_mqueue_bytes: Size = setting(
+        Size.parse("8MiB"),
+        "Bytes of that queue. EMQX has no such limit, and a thousand messages may be a gigabyte.",
+        ge=2**10,
+        effect="at once",
+    )
+    memory_bytes_max: Size = setting(
+        Size.parse("256MiB"),
+        "Bytes that all sessions of one session actor hold that outlive their connection and are not durable, waiting and under way, "
+        "counted once for each session. When it is reached, a message that would have to wait for one of them is dropped; what "
+        "waits already stays, so no session pays for another that is away for too long.",
+        ge=2**20,
+    )
+    keepalive_max: Duration = setting(
+        Duration(INFINITY),
+        "Longest keep-alive. An MQTT 5 client that asks for more, or for none, is told this value (Server Keep Alive); 3.1.1 has no "
+        "way to be told and keeps its own.",
+        ge=1000,
+        effect="at once",
+    )
+    retain_available: Flag = setting(
+        True, "Keep retained messages. Without, CONNACK says so and a publish with the retain flag is refused with 0x9A."
+    )
+    topic_alias_max: Whole = setting(
+        100,
+        "Topic aliases that a client may define on its connection. Each holds a topic name in memory; 0 allows none. EMQX: 65535.",
+        unit="aliases",
+        ge=0,
+        le=65535,
+    )
+    shared_subscription: Flag = setting(
+        True,
+        "Shared subscriptions: each message that matches `$share/group/filter` goes to one member of the group, in turn over all "
+        "gateways. For sessions that end with their connection, MQTT 3.1.1 included. Sessions that outlive it get 0x9E until their "
+        "groups are built, and CONNACK tells them so. What a member leaves unacknowledged goes to another one; a gateway that dies "
+        "loses what its members had.",
+    )
+
+    @property
+    def session_expiry_3_1_1(self) -> Duration:
+        """Expiry of an MQTT 3.1.1 session with clean session off."""
+        return min(self.session_expiry_interval, self.session_expiry_max)
