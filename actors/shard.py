@@ -50,7 +50,7 @@ from shards.events import (
     TickEnded,
 )
 from shards.frames import Entry, Frame, Reply, Retain, Retained, decode, encode
-from shards.housekeeping import AGE_ROW, AGE_STORED_AFTER_MS
+from shards.housekeeping import AGE_ROW
 from shards.slots import SlotTable
 from shards.store import Store
 
@@ -179,16 +179,13 @@ class ShardServer:
         slots = SlotTable.initial(self._topology.n_shards)
         self._core = ShardCore(self._index, slots, self._engine, self._store, shard_options(self._config))
         self._opened = time.monotonic_ns()
-        self._age_written = 0.0
         self._gc_found = dict(self._core.gc_found)
 
     # ------------------------------------------------------------------ the tick
 
     def _tick(self) -> None:
-        loop_time = time.monotonic()
         reading = Reading(time.time_ns() // 1_000_000, self._boot_id, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
-        if loop_time - self._age_written >= AGE_STORED_AFTER_MS / 1000:
-            self._age_written = loop_time
+        if self._age.wants_mark(reading):
             self._core.note(AGE_ROW, self._age.mark(reading).encode())
         elapsed_us = (time.monotonic_ns() - self._opened) // 1000
         now = TickEnded(elapsed_us, self._age.age_ms(reading), reading.wall_ms, self._age.suspended)
@@ -319,7 +316,6 @@ class ShardServer:
                 self._space_changed()
             if self._age.suspended and clock_accepted(self._topology.data_dir):
                 self._age.accept()
-                self._age_written = 0.0
                 log.warning("shard.clock_accepted", shard=self._index)
             await asyncio.sleep(SPACE_EVERY_SECONDS)
 

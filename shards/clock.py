@@ -22,6 +22,10 @@ import msgpack
 AGE_ROW_VERSION = 1
 BACKWARD_TOLERATED_MS = 60_000
 """A wall clock this much behind over a reboot is ordinary drift, and counts as no time passed."""
+MARK_AFTER_MS = 9_000
+"""A mark is wanted so long after the last; a little sooner than every 10 s, since a shard comes to it once in a turn."""
+STEP_NOTED_MS = 1_000
+"""A wall clock that was moved by more than this within a boot is marked at once."""
 FORWARD_BELIEVED_MS = 90 * 24 * 3600 * 1000
 """A machine may be off for a quarter of a year. A clock that jumped further is asked about."""
 
@@ -99,11 +103,12 @@ class ClockJump:
 class AgeClock:
     """Life cycle: opened from the last mark -> trusted, or suspended until accepted. The age never goes back."""
 
-    __slots__ = ("_age_at_base", "_base", "_newest_ms", "_suspended", "jump")
+    __slots__ = ("_age_at_base", "_base", "_marked", "_newest_ms", "_suspended", "jump")
 
     def __init__(self, mark: AgeMark | None, now: Reading) -> None:
         """``mark`` is the newest one stored, None in a new store."""
         self._base = now
+        self._marked: Reading | None = None
         self._suspended = False
         self.jump: ClockJump | None = None
         """For the alarm: set when this opening met an implausible jump; a suspension from before has only the flag."""
@@ -134,8 +139,17 @@ class AgeClock:
         self._newest_ms = max(self._newest_ms, self._age_at_base + now.boottime_ms - self._base.boottime_ms)
         return self._newest_ms
 
+    def wants_mark(self, now: Reading) -> bool:
+        """Whether a row is to be written: some time after the last, and when the wall clock was set since then.  After a reboot the
+        step would count as time that had passed."""
+        if self._marked is None:
+            return True
+        passed_ms = now.boottime_ms - self._marked.boottime_ms
+        return passed_ms >= MARK_AFTER_MS or abs(now.wall_ms - self._marked.wall_ms - passed_ms) > STEP_NOTED_MS
+
     def mark(self, now: Reading) -> AgeMark:
         """The row to write."""
+        self._marked = now
         return AgeMark(self.age_ms(now), now, self._suspended)
 
     def accept(self) -> None:
@@ -144,4 +158,5 @@ class AgeClock:
         The time that the machine was off before is not counted, as nobody knows it: everything lives longer by as much.
         """
         self._suspended = False
+        self._marked = None
         self.jump = None

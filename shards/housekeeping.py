@@ -33,8 +33,7 @@ from shards.timers import Timers
 AGE_ROW = META + b"age"
 POSITION_ROW = META + b"position"
 AGE_EVERY_MS = 10_000
-"""The age is on the disk at least so often; the shell stores it a little more often, since it comes to it once in a turn."""
-AGE_STORED_AFTER_MS = 9_000
+"""The age is on the disk at least so often (clock.AgeClock.wants_mark)."""
 GATEWAY_LOST_AFTER_US = 20_000_000
 LOST_CONNECTIONS_PER_RECORD = 500
 TIMERS_PER_RECORD = 250

@@ -110,6 +110,20 @@ def test_an_implausible_jump_suspends_until_accepted(off_ms: int) -> None:
     assert not AgeClock(mark, at(5, WALL_MS + 2 * HOUR_MS, "boot-4")).suspended
 
 
+@pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS, 1_001])
+def test_a_step_of_the_wall_clock_is_marked_at_once(step_ms: int) -> None:
+    # Property: else, after a reboot, the step since the last mark would count as time that passed. Drift is no step.
+    clock = AgeClock(None, at(0))
+    assert clock.wants_mark(at(0, WALL_MS))
+    clock.mark(at(0, WALL_MS))
+    assert not clock.wants_mark(at(8_999, WALL_MS + 8_999 + 999))
+    assert clock.wants_mark(at(9_000, WALL_MS + 9_000))
+    assert clock.wants_mark(at(10, WALL_MS + 10 + step_ms))
+    mark = clock.mark(at(10, WALL_MS + 10 + step_ms))
+    assert not clock.wants_mark(at(20, WALL_MS + 20 + step_ms))
+    assert AgeClock(mark, at(0, WALL_MS + 60_010 + step_ms, "boot-2")).age_ms(at(0, 0, "boot-2")) == 60_010
+
+
 def test_the_age_never_goes_back() -> None:
     # Property: readings that come out of order, and a boottime behind the mark's, give the newest age again.
     clock = AgeClock(None, at(0))

@@ -22,7 +22,6 @@ from tests.sim.process import TURN_US, Process, Turns
 from tests.sim.world import MS, SECOND
 
 AGE_ROW = META + b"age"
-AGE_EVERY_US = 10 * SECOND
 SPACE_EVERY_US = SECOND
 HELD_RETRY_US = 250 * MS
 
@@ -74,7 +73,7 @@ class ShardPart:
         world.note(self.process.name, "started", f"recovered {self.core.recovered}")
 
     def _reading(self) -> Reading:
-        return Reading(self._world.wall_ms, f"boot-{self._world.boot}", self._world.boottime_ms)
+        return Reading(self._world.wall_ms, self._world.boot_id, self._world.boottime_ms)
 
     def _open_core(self) -> None:
         now = self._reading()
@@ -90,7 +89,6 @@ class ShardPart:
         self._watch_messages()
         self._setting.made(self.core)
         self._opened_us = self._world.now_us
-        self._age_written_us = -AGE_EVERY_US
 
     def _watch_messages(self) -> None:
         """Which messages are stored, whatever a layout makes of them."""
@@ -107,8 +105,7 @@ class ShardPart:
     def _tick(self) -> None:
         world = self._world
         reading = self._reading()
-        if world.now_us - self._age_written_us >= AGE_EVERY_US:
-            self._age_written_us = world.now_us
+        if self._age.wants_mark(reading):
             self.core.note(AGE_ROW, self._age.mark(reading).encode())
         now = TickEnded(world.now_us - self._opened_us, self._age.age_ms(reading), reading.wall_ms, self._age.suspended)
         self._carry_out(self.core.handle(now))

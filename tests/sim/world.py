@@ -30,6 +30,8 @@ class World:
         self.chance = self.rng.random
         self.now_us = 0
         self.wall_step_ms = 0
+        self.step_missed = False
+        """A step of the wall clock was not on every disk when the machine went off: nobody knows then how old anything is."""
         self.boot = 0
         self.booted_us = 0
         self.events = 0
@@ -47,6 +49,10 @@ class World:
     @property
     def wall_ms(self) -> int:
         return 1_700_000_000_000 + self.now_us // MS + self.wall_step_ms
+
+    @property
+    def boot_id(self) -> str:
+        return f"boot-{self.boot}"
 
     @property
     def boottime_ms(self) -> int:
