@@ -149,6 +149,13 @@ class Store:
                     self._met(info.id, error)
         return found
 
+    def streams_in(self, generation: int, topic_filter: bytes) -> list[Stream]:
+        """Where messages of one generation that match the filter can be. Raises GenerationDropped."""
+        try:
+            return self._generations.layout(generation).streams(topic_filter)
+        except StoreDamaged as error:
+            raise self._met(generation, error) from error
+
     def stream_of(self, generation: int, static: bytes, topic_filter: bytes) -> Stream:
         """The stream of a stored place. Raises GenerationDropped, or lts.StructureMismatch when the filter does not fit it."""
         return self._generations.layout(generation).stream_of(static, topic_filter)
