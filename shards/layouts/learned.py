@@ -1,4 +1,5 @@
-"""What the layouts over the learned topic structure share: its rows in a family, the hash of a level, what a filter asks.
+"""What the layouts over the learned topic structure share: its rows in a family, the hash of a level, what a filter asks, and what
+a scan of a whole stream found.
 
     0[8] | edge kind | parent state[8] | level's bytes      -> child state[8]    the learned topic structure
 
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from shards.engine import Engine, Op
-from shards.layouts.port import LayoutOptions, Stream
+from shards.layouts.port import LayoutOptions, Read, Stream
 from shards.lts import STATE_BYTES, TopicStructure
 
 _TRIE_PREFIX = bytes(STATE_BYTES)
@@ -66,3 +67,16 @@ def has(topic: bytes, literals: tuple[tuple[int, bytes], ...]) -> bool:
     """Whether the topic really has these levels: two values may share a hash."""
     levels = topic.split(b"/")
     return all(levels[depth] == value for depth, value in literals)
+
+
+def scanned(messages: list[tuple[int, bytes]], upto: int, limit: int, bytes_max: int, header_bytes: int = 0) -> Read:
+    """What one scan up to `upto` gave, of at most `limit` messages whose values, headers included, were not to pass `bytes_max`."""
+    headers = header_bytes * len(messages)
+    total = sum([len(message) for _, message in messages])
+    if len(messages) < limit and total + headers < bytes_max:
+        return Read(messages, upto, True)
+    if total > bytes_max and len(messages) > 1:
+        # The engine stops with the value that passes the bound; only a first one may pass it.
+        del messages[-1]
+    place = messages[-1][0]
+    return Read(messages, place, place == upto)

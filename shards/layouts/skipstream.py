@@ -16,7 +16,7 @@ from __future__ import annotations
 from struct import Struct
 
 from shards.engine import Cursor, Engine, Op, StoreDamaged
-from shards.layouts.learned import growth_ops, has, hash_of, load_structure, stream_of, streams_of
+from shards.layouts.learned import growth_ops, has, hash_of, load_structure, scanned, stream_of, streams_of
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.lts import TopicStructure
 from shards.messages import topic_of
@@ -109,15 +109,7 @@ class SkipStream:
 
     def _scan(self, prefix: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
         found = self._engine.scan(self._family, prefix + _pack_position(after + 1), prefix + _pack_position(upto + 1), limit, bytes_max)
-        messages = [(_unpack_position(key, _DATA_POSITION_AT)[0], value) for key, value in found]
-        total = sum([len(value) for _, value in messages])
-        if len(messages) < limit and total < bytes_max:
-            return Read(messages, upto, True)
-        if total > bytes_max and len(messages) > 1:
-            # The engine stops with the value that passes the bound; only a first one may pass it.
-            del messages[-1]
-        place = messages[-1][0]
-        return Read(messages, place, place == upto)
+        return scanned([(_unpack_position(key, _DATA_POSITION_AT)[0], value) for key, value in found], upto, limit, bytes_max)
 
     def _join(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         join = _Join(self._engine, self._family, stream, after, upto)

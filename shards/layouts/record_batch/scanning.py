@@ -9,6 +9,7 @@ from collections import OrderedDict
 from zlib import crc32
 
 from shards.engine import Engine
+from shards.layouts.learned import scanned
 from shards.layouts.port import Read
 from shards.layouts.record_batch.values import (
     BATCH,
@@ -62,15 +63,7 @@ class Scanner:
     def singles(self, static: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
         """A stream that has no batches."""
         found = self._engine.scan(self._family, static + pack_position(after + 1), static + pack_position(upto + 1), limit, bytes_max)
-        messages = messages_of(static, found)
-        total = sum([len(value) for _, value in found])
-        if len(messages) < limit and total < bytes_max:
-            return Read(messages, upto, True)
-        if total - SINGLE_HEADER_BYTES * len(found) > bytes_max and len(messages) > 1:
-            # The engine stops with the value that passes the bound; only a first one may pass it.
-            del messages[-1]
-        place = messages[-1][0]
-        return Read(messages, place, place == upto)
+        return scanned(messages_of(static, found), upto, limit, bytes_max, SINGLE_HEADER_BYTES)
 
     def mixed(self, static: bytes, stream: LiteralStream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         """A stream that may have batches."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from shards.engine import Engine, Op, StoreDamaged
-from shards.layouts.learned import growth_ops, has, hash_of, load_structure, stream_of, streams_of
+from shards.layouts.learned import growth_ops, has, hash_of, load_structure, scanned, stream_of, streams_of
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.layouts.wildcard_optimized.epochs import Asked, Counters, Entry, Epochs
 from shards.layouts.wildcard_optimized.keys import POSITION_BITS, VARYING_MAX, KeyMapper
@@ -147,15 +147,7 @@ class WildcardOptimized:
         base, size = mapper.key((index, 0)), mapper.key_bytes
         first, end = mapper.at(base, after + 1).to_bytes(size, "big"), mapper.at(base, upto).to_bytes(size, "big") + b"\x00"
         found = self._engine.scan(self._family, first, end, limit, bytes_max)
-        messages = [(int.from_bytes(key[-8:], "big"), value) for key, value in found]
-        total = sum([len(value) for _, value in messages])
-        if len(messages) < limit and total < bytes_max:
-            return Read(messages, upto, True)
-        if total > bytes_max and len(messages) > 1:
-            # The engine stops with the value that passes the bound; only a first one may pass it.
-            del messages[-1]
-        place = messages[-1][0]
-        return Read(messages, place, place == upto)
+        return scanned([(int.from_bytes(key[-8:], "big"), value) for key, value in found], upto, limit, bytes_max)
 
     def _by_epochs(
         self, mapper: KeyMapper, asked: Asked, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int
