@@ -85,11 +85,15 @@ class Attaching:
         home.deposed = True
         home.dirty.clear()
         home.done.clear()
+        waiting_here = [waiting for waiting in self._waiting.values() if waiting.home is home]
+        for waiting in waiting_here:
+            # What it is being loaded from may be changed by the other owner; it is loaded again under the next token.
+            self._state.forget_queries(waiting)
         for session in [session for session in self._state.sessions.values() if session.home == home.shard]:
             self._close(session, ReasonCode.SERVER_SHUTTING_DOWN)
             self._drop(session)
         self.owner_changed(home)
-        if any(waiting.home is home for waiting in self._waiting.values()):
+        if waiting_here:
             self.own(home)
 
     def shard_linked(self, shard: int) -> None:

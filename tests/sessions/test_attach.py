@@ -7,6 +7,7 @@ from mqtt.reason import ReasonCode
 from sessions.events import AskShard, GatewayLinked, GatewayLost, QueryShard, Replied, ShardLinked, ToFeed, ToGateway, Wake
 from sessions.frames import Attach, Attached, Detach, SessionClosed, Subscribe
 from shards.frames import TAKEN, CommitDone, FeedWant, Load, Own, Owned, Place, Poll, Route, WorkDone
+from shards.ids import sub_id
 from shards.rows import PLACE, unpack_place
 from tests.sessions.scripted import CLIENT, GATEWAY, Script, families
 
@@ -319,6 +320,23 @@ def test_an_old_token_ends_everything_of_that_shard() -> None:
     assert s.asked[-1].entries == [Own()]
     s.rest()
     assert s.sent[-1] == Attached(conn, 0, [(b"#", 1, 0, 0)])
+
+
+def test_who_is_being_loaded_when_the_token_turns_out_old_is_loaded_again() -> None:
+    """Another owner has written since; and what is subscribed under no token has a route that nobody may add."""
+    s = Script()
+    s.owned()
+    conn = s.attach()
+    (load,) = s.queries
+    s.home.request([Own()])
+    other = s.shards[0].connect(b"other", False)[0]
+    s.gateway(Attach(b"other", other, other, False, 5, 100, owner=2))
+    s.tell(load)
+    assert s.take_sent() == [] and not s.core._state.by_conn
+    s.rest()
+    assert sorted(s.core._state.by_conn) == [conn, other]
+    s.subscribed(conn, b"#")
+    assert list(s.home.routes) == [sub_id(0, 3, 1)]
 
 
 def test_work_told_with_the_token_is_done_in_every_shard() -> None:
