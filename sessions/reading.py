@@ -128,6 +128,8 @@ class Reading:
             session.reserved -= count
             session.reserved_bytes -= bytes_max
             cursor.asked = False
+            # Also when the subscription has ended meanwhile: others may wait for the room that was kept for this one.
+            self._state.stir(session)
             if not cursor.sub.ended:
                 self._polled(session, cursor, told)
 
@@ -135,7 +137,6 @@ class Reading:
         self._state.query(cursor.shard, poll, session, told)
 
     def _polled(self, session: Session, cursor: Cursor, told: Told | None) -> None:
-        self._state.stir(session)
         if not isinstance(told, Polled):
             session.later[cursor] = None
             self._retry.add(self._state.now_ms, (session, cursor))

@@ -148,6 +148,27 @@ def test_a_backlog_is_polled_batch_by_batch_as_the_window_moves() -> None:
     assert got == [b"m%d" % n for n in range(100)]
 
 
+def test_the_room_of_a_poll_whose_subscription_has_ended_is_for_those_that_wait() -> None:
+    """The poll takes all the room and its answer is late, UNSUBSCRIBE is faster: nothing else would wake the other one."""
+    s, conn = online(receive_max=5)
+    s.subscribed(conn, b"b/1")
+    s.detach(conn)
+    s.rest()
+    s.publish(1, topic=b"b/1")
+    conn = s.attach(receive_max=5)
+    s.answer()
+    s.tick()
+    (slow,) = s.queries
+    s.unsubscribe(conn, b"#")
+    s.tick()
+    while s.asked:
+        s.commit()
+        s.tick()
+    s.tell(slow)
+    s.tick()
+    assert [poll.filter for poll in s.polls()] == [b"b/1"]
+
+
 def test_bytes_are_bounded_too() -> None:
     """Large messages are polled with less room; one larger than the bound still comes."""
     options = SessionOptions(unsent_bytes_max=3_000, poll_bytes_max=1_000, deliver_bytes_max=1_000)
