@@ -16,6 +16,7 @@ from itertools import count
 
 import structlog
 
+from actors.clocks import Steady
 from actors.connection import ClientConnection
 from actors.fatal import die_of
 from actors.heartbeat import Heartbeat
@@ -98,6 +99,7 @@ class GatewayServer:
         rng = random.Random(secrets.randbits(64))
         self._core = GatewayCore(name, slots, topology.n_sessions, gateway_options(config), rng)
         self._pump = Pump(self._tick)
+        self._steady = Steady(topology.run_dir)
         self._shards = [ShardClient(i, topology.shard_endpoint(i), self, secret, "gateway", name) for i in range(topology.n_shards)]
         self._sessions = [_SessionLink(self, i, topology.session_endpoint(i), secret, name) for i in range(topology.n_sessions)]
         self._peers = _PeerLinks(self)
@@ -230,7 +232,7 @@ class GatewayServer:
         self._pump.soon()
 
     def _tick(self) -> None:
-        self._carry_out(self._core.handle(TickEnded(self._pump.now_ms(), int(time.time() * 1000))))
+        self._carry_out(self._core.handle(TickEnded(self._pump.now_ms(), self._steady.now_ms())))
 
     def _carry_out(self, effects: list[Effect]) -> None:
         connections = self._connections

@@ -13,6 +13,7 @@ from dataclasses import asdict
 
 import structlog
 
+from actors.clocks import Steady
 from actors.fatal import die_of
 from actors.links import Link, LinkServer
 from actors.pump import Pump, settle_gc
@@ -71,6 +72,7 @@ class SessionServer:
         self._sweep_ms = config.durable_sessions.session_gc_interval.ms
         self._routes_collected = 0
         self._pump = Pump(self._tick)
+        self._steady = Steady(topology.run_dir)
         self._shards = [
             ShardClient(shard, topology.shard_endpoint(shard), self, topology.secret, "session", name) for shard in range(topology.n_shards)
         ]
@@ -115,7 +117,7 @@ class SessionServer:
         self._pump.soon()
 
     def _tick(self) -> None:
-        self._carry_out(self._core.handle(TickEnded(self._pump.now_ms(), int(time.time() * 1000))))
+        self._carry_out(self._core.handle(TickEnded(self._pump.now_ms(), self._steady.now_ms())))
         self._pump.within(self._sweep_ms)
         found = self._core.counters.routes_collected
         if found != self._routes_collected:

@@ -22,7 +22,7 @@ from typing import NoReturn
 import structlog
 
 from actors.accepted import clock_accepted
-from actors.clocks import read_clocks
+from actors.clocks import read_clocks, tell_steady
 from actors.fatal import die, die_of
 from actors.links import Link, LinkServer
 from actors.pump import Pump, settle_gc
@@ -52,6 +52,7 @@ from shards.events import (
 from shards.frames import Entry, Frame, Reply, Retain, Retained, decode, encode
 from shards.housekeeping import AGE_ROW
 from shards.slots import SlotTable
+from shards.steady import WALL_ROW, SteadyClock, WallRow
 from shards.store import Store
 
 log = structlog.get_logger(__name__)
@@ -173,8 +174,14 @@ class ShardServer:
                 cause="nothing expires and nothing is dropped until `holdfast storage accept-clock`",
             )  # fmt: skip
         age_ms = self._age.age_ms(now)
+        wall = self._engine.get(HOME_FAMILY, WALL_ROW)
+        self._wall_written = WallRow.decode(wall) if wall else None
+        self._steady = SteadyClock(self._wall_written, AgeMark.decode(mark) if mark else None, age_ms, now.wall_ms)
+        steady_ms = self._steady.steady_ms(age_ms)
+        if self._index == 0:
+            tell_steady(self._topology.run_dir, steady_ms, now)
         salvage = self._config.durable_storage.messages.on_damage == "salvage"
-        self._store = Store.open(self._engine, store_options(self._config), age_ms, now.wall_ms, salvage)
+        self._store = Store.open(self._engine, store_options(self._config), age_ms, steady_ms, salvage)
         self._damage_told = 0
         slots = SlotTable.initial(self._topology.n_shards)
         self._core = ShardCore(self._index, slots, self._engine, self._store, shard_options(self._config))
@@ -188,7 +195,17 @@ class ShardServer:
         if self._age.wants_mark(reading):
             self._core.note(AGE_ROW, self._age.mark(reading).encode())
         elapsed_us = (time.monotonic_ns() - self._opened) // 1000
-        now = TickEnded(elapsed_us, self._age.age_ms(reading), reading.wall_ms, self._age.suspended)
+        age_ms = self._age.age_ms(reading)
+        step = self._steady.look(self._core.next_position, age_ms, reading.wall_ms)
+        if step is not None:
+            log.warning(
+                "shard.clock_stepped", shard=self._index, before_ms=step.before_ms, after_ms=step.after_ms,
+                cause="the wall clock was set; nothing that waits for its time goes by it",
+            )  # fmt: skip
+        if self._wall_written is not self._steady.row:
+            self._wall_written = self._steady.row
+            self._core.note(WALL_ROW, self._wall_written.encode())
+        now = TickEnded(elapsed_us, age_ms, self._steady.steady_ms(age_ms), self._age.suspended)
         self._carry_out(self._handle(now))
         if self._core.busy:
             self._pump.soon()

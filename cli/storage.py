@@ -22,6 +22,7 @@ from shards.clock import AgeClock
 from shards.engine import StoreFailed
 from shards.generations import GenerationInfo
 from shards.messages import QOS_MASK, RETAIN, header
+from shards.steady import WallRow
 from shards.survey import Message
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look into the stores of a broker, running or stopped.")
@@ -46,7 +47,10 @@ def info(data_dir: DataDir = None, config: ConfigFile = None, set_: Sets = None,
     for shard in facts:
         print(f"shard {shard['shard']}: {shard['path']}, {_size(shard['bytes'])}, position {shard['position']}")
         if shard["age_suspended"]:
-            print("  the clock jumped over a restart: nothing expires and nothing is dropped")
+            print("  the clock jumped over a restart: nothing expires and nothing is dropped until `holdfast storage accept-clock`")
+        if shard["clock_steps"]:
+            apart_s = shard["clock_offset_ms"] / 1000
+            print(f"  the wall clock was set {shard['clock_steps']} times; it is {apart_s:+.0f} s from the time that passed")
         for row in shard["generations"]:
             state = "current" if row["until"] is None else f"sealed, until {row['until']}"
             print(
@@ -67,6 +71,8 @@ def _shard_facts(store: Open) -> dict[str, Any]:
         "position": survey.position,
         "age_ms": age.age_ms if age else 0,
         "age_suspended": bool(age and age.suspended),
+        "clock_steps": len(survey.wall.steps),
+        "clock_offset_ms": survey.wall.offset_ms,
         "generations": [_generation_facts(store, info) for info in survey.generations],
         "lost": list(survey.lost),
         "rows": survey.rows(),
@@ -79,7 +85,7 @@ def _generation_facts(store: Open, info: GenerationInfo) -> dict[str, Any]:
         "layout": info.layout,
         "since": info.since,
         "until": info.until,
-        "created": _when(info.created_wall_ms),
+        "created": _when(store.survey.wall.wall_ms(info.since, info.created_wall_ms)),
         "sealed_age_ms": info.sealed_age_ms,
         "bytes": store.engine.family_bytes(info.id),
         "keys_estimated": store.engine.keys_estimated(info.id),
@@ -177,14 +183,16 @@ def dump(
     with open_stores(find_stores(data_dir, config, set_)) as stores:
         for store in stores:
             after = store.survey.position_at(since_ms) - 1 if since_ms is not None else -1
+            wall = store.survey.wall
             for message in store.survey.messages(wanted, after, limit):
-                row = _message_facts(store.shard, message)
+                row = _message_facts(store.shard, message, wall)
                 if since_ms is None or row["published_at_ms"] >= since_ms:
                     print(json.dumps(row) if as_json else _message_line(row))
 
 
-def _message_facts(shard: int, message: Message) -> dict[str, Any]:
-    flags, published_at_ms, publisher, topic, body = header(message.value)
+def _message_facts(shard: int, message: Message, wall: WallRow) -> dict[str, Any]:
+    flags, steady_ms, publisher, topic, body = header(message.value)
+    published_at_ms = wall.wall_ms(message.position, steady_ms)
     return {
         "shard": shard, "generation": message.generation, "position": message.position, "published_at_ms": published_at_ms,
         "published_at": _when(published_at_ms), "publisher": publisher.decode(), "topic": topic.decode(), "qos": flags & QOS_MASK,

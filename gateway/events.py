@@ -138,7 +138,7 @@ class FromPeer:
 
 @dataclass(frozen=True, slots=True)
 class TickEnded:
-    """now_ms: monotonic; wall_ms: for published_at."""
+    """now_ms: monotonic; wall_ms: steady time (shards.steady), for published_at and the expiry of messages."""
 
     now_ms: int
     wall_ms: int

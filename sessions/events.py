@@ -86,7 +86,7 @@ class LiveEntered:
 
 @dataclass(frozen=True, slots=True)
 class TickEnded:
-    """now_ms: monotonic milliseconds of this process.  wall_ms: of the wall clock, for the expiry of messages."""
+    """now_ms: monotonic milliseconds of this process.  wall_ms: steady time (shards.steady), for the expiry of messages."""
 
     now_ms: int
     wall_ms: int = 0

@@ -458,8 +458,13 @@ class ShardCore:
             by_shard.setdefault(target, []).append(item)
         return [SendToShard(target, self.shard, items) for target, items in by_shard.items()]
 
+    @property
+    def next_position(self) -> int:
+        """Whatever is taken from now on has this position or a higher one."""
+        return self._submitted_upto + 1
+
     def note(self, key: bytes, value: bytes) -> None:
-        """A home row of the shell's own (the age mark): it goes into the record of the next tick."""
+        """A home row of the shell's own (the age mark, the wall row): it goes into the record of the next tick."""
         self._draft.put(key, value)
 
     def outbox_arrived(self, target: int, upto: int) -> list[Effect]:

@@ -35,7 +35,7 @@ class FrameReceived:
 
 @dataclass(frozen=True, slots=True)
 class TickEnded:
-    """elapsed_us: the shard's elapsed time, never going back.  age_ms: shards.clock.AgeClock.  wall_ms: for people.
+    """elapsed_us: the shard's elapsed time, never going back.  age_ms: shards.clock.AgeClock.  wall_ms: steady time (shards.steady).
 
     age_suspended: an implausible jump of the wall clock is not accepted yet: nothing expires and nothing is dropped.
     """

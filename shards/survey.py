@@ -40,6 +40,7 @@ from shards.rows import (
     unpack_place,
     unpack_row,
 )  # fmt: skip
+from shards.steady import WALL_ROW, WallRow
 from shards.store import Store, Stream
 
 AGE_ROW = META + b"age"
@@ -104,6 +105,12 @@ class Survey:
         value = self._engine.get(HOME_FAMILY, AGE_ROW)
         return AgeMark.decode(value) if value else None
 
+    @property
+    def wall(self) -> WallRow:
+        """By how much the wall clock differed from the time that messages carry, and since when."""
+        value = self._engine.get(HOME_FAMILY, WALL_ROW)
+        return WallRow.decode(value) if value else WallRow(0)
+
     # ---- rows of the home
 
     def rows(self) -> dict[str, int]:
@@ -154,7 +161,7 @@ class Survey:
 
     def position_at(self, wall_ms: int) -> int:
         """A position behind which everything published at this wall-clock time or later comes."""
-        return self._store.position_at(wall_ms)
+        return self._store.position_at(self.wall.earliest_steady_ms(wall_ms))
 
     def count(self, generation: int, topic_filter: bytes, after: int, limit: int) -> tuple[int, int]:
         """(messages, bytes) of one generation that match and come after a position; counts up to `limit` messages."""

@@ -1,0 +1,323 @@
+"""What may happen to a broker whose wall clock is set, and what may not: nothing that waits for its time may go early.
+
+``Stepped`` is a real broker whose processes see moved clocks (tests.clockshim). ``plant`` leaves things in it that have a time:
+a durable session with unread messages, one of them with a Message Expiry, a retained message with one, a delayed will.
+``kept`` says whether all of them are there, and whether what is left of their time is what has really passed.
+``goes_on`` says that time has not stopped either. Each raises ``ClockFault`` with a sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import struct
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from tests.actors.hand import Hand
+from tests.broker import wire
+from tests.broker.running import Options, RunningBroker
+from tests.clockshim.control import Clocks
+
+HOUR_S = 3_600
+TEN_YEARS_S = 10 * 365 * 24 * HOUR_S
+LONG_S = 7_200
+"""What is planted lives so long: longer than any check, and than the hour that a reboot with a clock an hour ahead is believed."""
+SHORT_S = 2
+OF_TIMERS_S = 4.0
+"""After its time, something may be late by this; a machine that is busy with other things is late itself."""
+ROUNDING_S = 3.0
+"""Message Expiry is whole seconds, rounded up at each hop, and an age may be as old as one turn."""
+MARK_S = 10.0
+"""After a kill -9 and a clock that is not believed, age goes on from its last mark, which is so old at most."""
+SETTINGS = {
+    "ray.dashboard": "false",
+    "durable_storage.messages.n_shards": "1",
+    "durable_storage.messages.generation_length": "2s",
+}
+_EXPIRY = 0x02
+
+
+class ClockFault(Exception):
+    """The broker went by a clock that it must not go by, or by none."""
+
+
+def require(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise ClockFault(sentence)
+
+
+# ------------------------------------------------------------------ a client that knows of times
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """A PUBLISH, acknowledged. left_s: its Message Expiry Interval."""
+
+    payload: str
+    left_s: int | None
+
+
+class Dial(Hand):
+    """One connection, of MQTT 5."""
+
+    @classmethod
+    async def dial(
+        cls, port: int, client: str, *, expiry_s: int = 0, clean: bool = False, receive_max: int = 100, will: tuple[str, int] | None = None
+    ) -> Self:
+        """will: topic and delay in seconds; at QoS 1."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        dial = cls(5, reader, writer)
+        properties = struct.pack(">BIBH", wire.SESSION_EXPIRY, expiry_s, wire.RECEIVE_MAXIMUM, receive_max)
+        body = wire.text("MQTT") + bytes([5, (2 if clean else 0) | (0x0C if will else 0)]) + struct.pack(">H", 0)
+        body += wire.varint(len(properties)) + properties + wire.text(client)
+        if will is not None:
+            topic, delay_s = will
+            body += bytes([5, 0x18]) + struct.pack(">I", delay_s) + wire.text(topic) + wire.text("will")
+        dial.send(wire.packet(0x10, body))
+        connack = wire.read_connack(5, (await dial.next(wire.CONNACK)).body)
+        require(connack.code == 0, f"CONNACK {connack.code:#04x} for {client}")
+        dial.present = connack.session_present
+        return dial
+
+    async def store(self, topic: str, payload: str, *, expiry_s: int | None = None, retain: bool = False) -> None:
+        """Published at QoS 1, and acknowledged."""
+        self._last_id += 1
+        properties = b"" if expiry_s is None else struct.pack(">BI", _EXPIRY, expiry_s)
+        body = wire.text(topic) + struct.pack(">H", self._last_id) + wire.varint(len(properties)) + properties + payload.encode()
+        self.send(wire.packet(0x32 | retain, body))
+        require(await self.answer(wire.PUBACK, self._last_id) < 0x80, f"the broker refuses a message to {topic}")
+
+    async def came(self, *, acknowledge: bool = True) -> Came:
+        packet = await self.next(wire.PUBLISH)
+        read = wire.read_publish(5, packet.flags, packet.body)
+        if acknowledge and read.qos == 1:
+            self.acknowledge(wire.PUBACK, read.packet_id)
+        return Came(read.payload.decode(), _left_s(packet.body, 2 + len(read.topic.encode()) + (2 if read.qos else 0)))
+
+    async def all_that_comes(self) -> list[Came]:
+        """Until nothing has come for half a second."""
+        found = []
+        try:
+            while True:
+                async with asyncio.timeout(0.5):
+                    found.append(await self.came())
+        except TimeoutError:
+            return found
+
+
+def _left_s(body: bytes, at: int) -> int | None:
+    """The expiry among the properties that the broker sends; of the others only retained and identifiers can be there."""
+    if body[at] == 0:
+        return None
+    require(body[at] == 5 and body[at + 1] == _EXPIRY, f"unexpected properties {body[at : at + 8].hex()}")
+    (left_s,) = struct.unpack_from(">I", body, at + 2)
+    return int(left_s)
+
+
+# ------------------------------------------------------------------ the broker
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """Things that wait for their time, since a moment of the monotonic clock and of the wall clock."""
+
+    name: str
+    at_s: float
+    wall_ms: int
+    lives_s: int
+
+
+class _Seen(RunningBroker):
+    """Every command sees the same clocks as the broker, or it would take the boot for another one."""
+
+    def _run(self, arguments: list[str], deadline_s: float, environment: Mapping[str, str]) -> str:
+        return super()._run(arguments, deadline_s, {**self.options.environment, **environment})
+
+    def storage(self, *arguments: str) -> str:
+        return self._run(["storage", *arguments, "--data-dir", str(self.data_dir)], 30, {})
+
+
+class Stepped:
+    """A broker, the clocks it sees, and what was planted in it."""
+
+    def __init__(self, broker: _Seen, clocks: Clocks) -> None:
+        self.broker = broker
+        self.clocks = clocks
+
+    @property
+    def port(self) -> int:
+        return self.broker.port
+
+    # -------------------------------------------------------------- what is done to it
+
+    async def restart(self, *, step_s: float = 0.0, reboot: bool = False, gently: bool = False) -> None:
+        """Every process ends, the clocks are moved meanwhile, and the broker starts again."""
+        await asyncio.to_thread(self.broker.down if gently else self.broker.kill_all)
+        if reboot:
+            self.clocks.reboot(step_s)
+        else:
+            self.clocks.step(step_s)
+        await asyncio.to_thread(self.broker.up)
+
+    async def accept(self) -> None:
+        await asyncio.to_thread(self.broker.storage, "accept-clock")
+
+    # -------------------------------------------------------------- what it says
+
+    async def info(self) -> dict[str, object]:
+        """Of its only shard."""
+        found = json.loads(await asyncio.to_thread(self.broker.storage, "info", "--json"))
+        (shard,) = found
+        assert isinstance(shard, dict)
+        return shard
+
+    async def suspended(self) -> bool:
+        return bool((await self.info())["age_suspended"])
+
+    async def until_suspended_is(self, wanted: bool) -> None:
+        """Within the time in which the shard writes its mark."""
+        deadline = time.monotonic() + 8
+        while await self.suspended() is not wanted:
+            require(time.monotonic() < deadline, f"`storage info` does not say that expiry is {'suspended' if wanted else 'going on'}")
+
+    def logged(self, event: str) -> int:
+        """How often the broker has logged it."""
+        return sum(path.read_text(errors="replace").count(event) for path in (self.broker.data_dir / "logs").rglob("*") if path.is_file())
+
+    async def until_logged(self, event: str, more_than: int) -> None:
+        deadline = time.monotonic() + 8
+        while self.logged(event) <= more_than:
+            require(time.monotonic() < deadline, f"nothing is logged as {event}")
+            await asyncio.sleep(0.1)
+
+    async def dump(self, topic_filter: str) -> dict[str, int]:
+        """Payload: when it was published, as people are told."""
+        lines = (await asyncio.to_thread(self.broker.storage, "dump", topic_filter, "--json")).splitlines()
+        return {row["topic"]: row["published_at_ms"] for row in map(json.loads, lines)}
+
+    # -------------------------------------------------------------- what has its time
+
+    async def plant(self, name: str, lives_s: int = LONG_S) -> Planted:
+        away = await Dial.dial(self.port, f"{name}-away", expiry_s=lives_s)
+        require(not away.present, f"{name}: there is a session already")
+        await away.subscribe(f"{name}/#", 1)
+        willing = await Dial.dial(self.port, f"{name}-willing", expiry_s=2 * lives_s, will=(f"{name}/will", lives_s))
+        await away.close()
+        at_s, wall_ms = time.monotonic(), self.clocks.wall_ms()
+        publisher = await Dial.dial(self.port, f"{name}-publisher", clean=True)
+        await publisher.store(f"{name}/plain", "plain")
+        await publisher.store(f"{name}/timed", "timed", expiry_s=lives_s)
+        await publisher.store(f"kept/{name}", "retained", expiry_s=lives_s, retain=True)
+        await publisher.close()
+        willing.drop()
+        return Planted(name, at_s, wall_ms, lives_s)
+
+    async def kept(self, planted: Planted, *, off_s: float = 0.0, unsure_s: float = 0.0) -> None:
+        """All of it is there. off_s: the time that the machine was off, and that counts; unsure_s: time that may not count."""
+        name = planted.name
+        passed_s = time.monotonic() - planted.at_s + off_s
+        away = await Dial.dial(self.port, f"{name}-away", expiry_s=planted.lives_s)
+        require(away.present, f"{name}: the session has ended early")
+        came = {one.payload: one.left_s for one in await away.all_that_comes()}
+        require("plain" in came, f"{name}: a message has gone early; there came {sorted(came)}")
+        require("timed" in came, f"{name}: a message with a Message Expiry has gone early; there came {sorted(came)}")
+        require("will" not in came, f"{name}: the will was published early")
+        self._left(planted, "the message", came["timed"], passed_s, unsure_s)
+        await away.close()
+        other = await Dial.dial(self.port, f"{name}-other", clean=True)
+        await other.subscribe(f"kept/{name}", 1)
+        retained = await other.all_that_comes()
+        require(bool(retained), f"{name}: the retained message has gone early")
+        self._left(planted, "the retained message", retained[0].left_s, passed_s, unsure_s)
+        await other.close()
+        dumped = await self.dump(f"{name}/#")
+        for topic in (f"{name}/plain", f"{name}/timed"):
+            require(topic in dumped, f"{topic} was dropped early")
+            apart_ms = dumped[topic] - planted.wall_ms
+            require(-1500 < apart_ms < 5000, f"{topic} is shown as published {apart_ms} ms after it was published")
+
+    def _left(self, planted: Planted, what: str, left_s: int | None, passed_s: float, unsure_s: float) -> None:
+        upper = planted.lives_s - passed_s + unsure_s + ROUNDING_S
+        lower = planted.lives_s - passed_s - ROUNDING_S
+        require(
+            left_s is not None and lower <= left_s <= upper,
+            f"{planted.name}: {what} of {planted.lives_s} s has {left_s} s left, {lower:.0f} to {upper:.0f} are right",
+        )
+
+    async def goes_on(self, name: str) -> None:
+        """What is planted now ends at its time: time does not stand still."""
+        wall_ms = self.clocks.wall_ms()
+        planted = await self.plant(f"{name}-on", SHORT_S)
+        watch = await self._watch(planted)
+        await self.ended(planted, watch)
+        dumped = await self.dump(f"{planted.name}/plain")
+        apart_ms = dumped[f"{planted.name}/plain"] - wall_ms
+        require(-1500 < apart_ms < 20_000, f"{name}: published_at differs from the wall clock by {apart_ms} ms")
+
+    async def _watch(self, planted: Planted) -> Dial:
+        watch = await Dial.dial(self.port, f"{planted.name}-watch", clean=True)
+        await watch.subscribe(f"{planted.name}/will", 1)
+        return watch
+
+    async def ended(self, planted: Planted, watch: Dial) -> None:
+        """Session, message, retained message and will: each is over, or comes within moments. Everybody watches from before."""
+        try:
+            will = await watch.came()
+        except TimeoutError:
+            raise ClockFault(f"{planted.name}: the delayed will never comes") from None
+        require(will.payload == "will", f"{planted.name}: {will} instead of a will")
+        passed_s = time.monotonic() - planted.at_s
+        require(passed_s >= planted.lives_s, f"{planted.name}: the will came after {passed_s:.1f} s, {planted.lives_s} s early")
+        await watch.close()
+        await asyncio.sleep(max(0.0, planted.at_s + planted.lives_s + 1.5 - time.monotonic()))
+        other = await Dial.dial(self.port, f"{planted.name}-other", clean=True)
+        await other.subscribe(f"kept/{planted.name}", 1)
+        require(not await other.all_that_comes(), f"{planted.name}: the retained message does not go")
+        await other.close()
+        away = await Dial.dial(self.port, f"{planted.name}-away", expiry_s=planted.lives_s)
+        require(not away.present, f"{planted.name}: the session does not end")
+        await away.close()
+
+    async def waits_until_accepted(self, name: str) -> None:
+        """Nothing ends while the clock is not believed, and everything does when it is."""
+        first = await self.plant(f"{name}-first", SHORT_S)
+        second = await self.plant(f"{name}-second", SHORT_S)
+        watch = await self._watch(second)
+        await asyncio.sleep(SHORT_S + 2)
+        away = await Dial.dial(self.port, f"{first.name}-away", expiry_s=3600)
+        require(away.present, f"{name}: a session has ended by a clock that nobody has accepted")
+        await away.close()
+        await watch.alive()
+        before = self.logged("shard.clock_accepted")
+        await self.accept()
+        await self.until_logged("shard.clock_accepted", before)
+        await self.ended(second, watch)
+        await self.until_suspended_is(False)
+
+
+@asynccontextmanager
+async def stepped(settings: Mapping[str, str] | None = None) -> AsyncIterator[Stepped]:
+    """A broker that is up, and that leaves nothing behind."""
+    directory = Path(tempfile.mkdtemp(prefix="hf-"))
+    try:
+        clocks = Clocks(directory / "clocks")
+        options = Options(settings={**SETTINGS, **(settings or {})}, environment=clocks.environment())
+        broker = _Seen(options, data_dir=directory / "data")
+        try:
+            await asyncio.to_thread(broker.__enter__)
+            yield Stepped(broker, clocks)
+        except BaseException as error:
+            await asyncio.to_thread(broker.__exit__, type(error), error, error.__traceback__)
+            raise
+        await asyncio.to_thread(broker.__exit__, None, None, None)
+    except BaseException as error:
+        error.add_note(f"data kept in {directory}")
+        raise
+    shutil.rmtree(directory, ignore_errors=True)
