@@ -92,7 +92,8 @@ class Publishing:
         world = self._client.world
         if message.sent_us < 0:
             message.sent_us = world.now_us
-        message.again |= again
+        else:
+            message.again = True
         dup = again and (message.qos == 1 or world.happens(self.dup_always))
         properties = Properties()
         if message.expires and self._client.temper.version == MQTT_5:
