@@ -17,11 +17,13 @@ from collections import deque
 from dataclasses import dataclass
 from typing import assert_never
 
+from shards.answering import Answering
 from shards.clock import PositionClock
 from shards.committer import Record
 from shards.draft import Draft
 from shards.engine import HOME_FAMILY, Engine
 from shards.events import (
+    AskShard,
     CloseLink,
     Committed,
     Effect,
@@ -29,12 +31,15 @@ from shards.events import (
     FrameReceived,
     LinkDown,
     LinkUp,
+    QuotaChanged,
     Send,
     SendToShard,
+    SettingsChanged,
+    ShardTold,
     SpaceChanged,
     Submit,
     TickEnded,
-)
+)  # fmt: skip
 from shards.feeds import Feeds
 from shards.fences import RouteFences
 from shards.frames import (
@@ -50,13 +55,11 @@ from shards.frames import (
     FeedTaken,
     FeedWant,
     Frame,
+    LeaseEntry,
     Live,
-    Load,
     Own,
-    Poll,
     Publish,
     Query,
-    ReadRange,
     Refused,
     Release,
     Reply,
@@ -64,14 +67,9 @@ from shards.frames import (
     Result,
     Retain,
     Retained,
-    RetainedPage,
     Route,
     Routed,
-    RoutesFound,
-    RoutesOf,
     Superseded,
-    Unknown,
-    UnknownFound,
     Work,
     WorkDone,
 )  # fmt: skip
@@ -79,11 +77,13 @@ from shards.homes import Homes, Outcome
 from shards.housekeeping import POSITION_ROW, Housekeeping
 from shards.inbox import Inbox, Pending
 from shards.incoming import Incoming
+from shards.leases import LeaseTable
 from shards.options import ShardOptions
 from shards.owners import Owners
 from shards.publishing import Publishing
 from shards.reading import Reader
 from shards.retained import NOTHING_WAITS, RetainedHome
+from shards.retention import Retention
 from shards.routes import Routes
 from shards.rows import pack_row, unpack_row
 from shards.slots import SlotTable
@@ -143,8 +143,12 @@ class ShardCore:
         self._told: list[tuple[int, Frame]] = []
         self._wills: list[Live] = []
         self._refusing: dict[str, int] = {}
+        self._leases = LeaseTable(engine)
+        self.retention = Retention(shard, max(slots.shards) + 1, engine, store, self._leases, options)
+        """Its news are for the log of the shell."""
+        self._answering = Answering(self._draft, self._owners, self._reader, self._routes, self._retained, self._leases, self.retention)
         self._housekeeping = Housekeeping(
-            engine, store, self._homes, self._owners, self._inbox, timers, self._clock, options
+            engine, store, self._homes, self._owners, self._inbox, timers, self._clock, options, self.retention
         )  # fmt: skip
         self._space = 0
         self._elapsed_us = 0
@@ -176,7 +180,7 @@ class ShardCore:
             "sessions_being_erased": len(self._homes.ending.clients), "session_rows_collected": self._homes.ending.rows_erased,
             "timers_fired": self._housekeeping.timers_fired, "timers_late_ms_max": self._housekeeping.timers_late_ms_max,
             "expiry_suspended": int(self._homes.suspended),
-            **{f"gc_found_{kind}": count for kind, count in self.gc_found.items()},
+            **{f"gc_found_{kind}": count for kind, count in self.gc_found.items()}, **self.retention.counters,
         }  # fmt: skip
 
     @property
@@ -197,7 +201,6 @@ class ShardCore:
             case FrameReceived(link, frame):
                 self._arrived.append((link, frame))
                 self._heard[link] = None
-                return []
             case TickEnded():
                 return self._tick(event)
             case Committed(position):
@@ -206,19 +209,27 @@ class ShardCore:
                 return self._link_up(link, role, sender)
             case LinkDown(link):
                 self._link_down(link)
-                return []
             case SpaceChanged(level):
                 self._space = level
-                self._publishing.room = level == 0
-                return []
+                self._publishing.room = level == 0 and self.retention.quota_level < 2
+            case QuotaChanged(level):
+                self.retention.quota_level = level
+                self._publishing.room = self._space == 0 and level < 2
+            case ShardTold(shard, result):
+                self.retention.told(shard, result)
+            case SettingsChanged(options, store):
+                self._options, self._tail.bytes_max = options, options.tail_bytes_max
+                self._housekeeping.settings_changed(options, store)
             case _ as never:
                 assert_never(never)
+        return []
 
     def check(self) -> None:
         self._draft.check()
         self._inbox.check()
         self._homes.check()
         self._homes.ending.check(self._draft)
+        self._leases.check(self._draft)
         self._tail.check()
         self._feeds.check()
         self._retained.check()
@@ -276,6 +287,7 @@ class ShardCore:
         draft = self._draft
         self._housekeeping.turn(draft, now, self._space < 2, len(self._in_flight), out)
         self._settle(out, wall_ms)
+        effects.extend(AskShard(*asked) for asked in self.retention.ask(draft, self._owners.token, elapsed_us))
         self._publishing.taken = 0
         while self._arrived and self._synced and self._publishing.taken < self._options.messages_per_record_max:
             link, frame = self._arrived.popleft()
@@ -313,11 +325,11 @@ class ShardCore:
             elif name not in self._refusing:
                 effects.append(CloseLink(link, f"{name}: frame {frame.number} after {sender.last}, a gap"))
         elif isinstance(frame, Query):
-            if isinstance(frame.ask, Load | RetainedPage | RoutesOf | Unknown):
-                # Home rows are read as if everything submitted were on disk; what was read is told when it is.
-                self._told.append((link, self._answer(frame)))
+            answer = Result(frame.id, self._answering.answer(frame.ask, max(self.watermark, 0), self._elapsed_us))
+            if self._answering.waits(frame.ask):
+                self._told.append((link, answer))
             else:
-                effects.append(Send(link, self._answer(frame)))
+                effects.append(Send(link, answer))
         elif isinstance(frame, FeedWant):
             effects.extend(Send(link, feed) for feed in self._feeds.want(link, frame, max(self.watermark, 0)))
         elif isinstance(frame, FeedTaken):
@@ -345,6 +357,8 @@ class ShardCore:
         """One entry of a frame: its reply, and the outbox position the answer has to wait for."""
         draft = self._draft
         out = Outcome()
+        if isinstance(entry, LeaseEntry):
+            return self._leases.take(draft, entry, role, age_ms, self._store.generations()[0].since - 1, self._clock), 0
         match entry:
             case Publish():
                 published, waits = self._publishing.publish(draft, entry)
@@ -472,27 +486,6 @@ class ShardCore:
         self._retained.arrived(self._draft, target, upto)
         released = self._inbox.release(self.watermark, self._retained.done)
         return [Send(link, answer) for link, answer in released if link in self._roles]
-
-    # ------------------------------------------------------------------ reads
-
-    def _answer(self, query: Query) -> Result:
-        watermark = max(self.watermark, 0)
-        ask = query.ask
-        match ask:
-            case Load():
-                return Result(query.id, self._owners.load(self._draft, ask, watermark))
-            case Poll():
-                return Result(query.id, self._reader.poll(ask, watermark, self._elapsed_us // 1000))
-            case ReadRange():
-                return Result(query.id, self._reader.range(ask, watermark))
-            case RoutesOf(home, after_id, count_max):
-                return Result(query.id, RoutesFound(self._routes.page(self._draft, home, after_id, count_max)))
-            case Unknown(routes):
-                return Result(query.id, UnknownFound(self._owners.unknown(self._draft, routes)))
-            case RetainedPage(topic_filter, after, count_max):
-                return Result(query.id, self._retained.page(self._draft, topic_filter, after, count_max))
-            case _ as never:
-                assert_never(never)
 
     def _link_of(self, name: str) -> int | None:
         for link, (_, sender) in self._roles.items():

@@ -98,5 +98,8 @@ class Engine(Protocol):
     def size_bytes(self) -> int:
         """What the store takes on disk, roughly."""
 
+    def family_bytes(self, family: int) -> int:
+        """What one family takes, roughly: on disk, and what of it is not there yet. Less than was written, where that compresses."""
+
     def close(self) -> None:
         """Release the files. Does not sync: a clean shutdown syncs first."""

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from shards.committer import Record
-from shards.frames import Frame
+from shards.frames import Frame, Query, Result
+from shards.options import ShardOptions
+from shards.store import StoreOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,33 @@ class SpaceChanged:
     level: int
 
 
-Event: TypeAlias = LinkUp | LinkDown | FrameReceived | TickEnded | Committed | SpaceChanged
+@dataclass(frozen=True, slots=True)
+class QuotaChanged:
+    """How much of its quota the whole store takes.  level 0: enough is left; 1: above the soft mark, leases that do not block hold
+    nothing; 2: above the hard mark, new messages are refused, everything else goes on."""
+
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTold:
+    """Another shard has answered AskShard.  None: the link to it is up, anew; what was asked over the one before may be lost."""
+
+    shard: int
+    result: Result | None
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """Other options from now on.  store: for generations made from now on."""
+
+    options: ShardOptions
+    store: StoreOptions
+
+
+Event: TypeAlias = (
+    LinkUp | LinkDown | FrameReceived | TickEnded | Committed | SpaceChanged | QuotaChanged | ShardTold | SettingsChanged
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +123,12 @@ class SendToShard:
     items: list[tuple[int, bytes, bytes]]
 
 
-Effect: TypeAlias = Send | Submit | CloseLink | SendToShard
+@dataclass(frozen=True, slots=True)
+class AskShard:
+    """A query for another shard.  May be lost with the link: ShardTold says so."""
+
+    shard: int
+    query: Query
+
+
+Effect: TypeAlias = Send | Submit | CloseLink | SendToShard | AskShard

@@ -11,7 +11,8 @@ Who sends what:
     session  -> shard    Request(Own, Commit, Route, WorkDone)                      Beat, FeedWant, FeedTaken,
                                                                                     Query(Load, Poll, ReadRange, RetainedPage,
                                                                                           RoutesOf, Unknown)
-    shard    -> shard    Request(Retain)
+    shard    -> shard    Request(Retain)                                            Beat, Query(Unread)
+    reader, admin -> shard    Request(LeasePut, LeaseAck, LeaseDrop)                Beat, Query(Leases, RetentionState)
     shard    -> all      Answer, Refused, Result;  to gateways Superseded;  to session actors Feed, Work;  to both Live
 
 The link layer below (actors.links) authenticates both ends and tells the shard the sender's role, name and incarnation.
@@ -26,6 +27,9 @@ import msgpack
 
 from shards.queries import (
     Ask,
+    Gone,
+    Leases,
+    LeasesFound,
     Load,
     Loaded,
     Place,
@@ -35,18 +39,24 @@ from shards.queries import (
     ReadRange,
     RetainedMessages,
     RetainedPage,
+    RetentionFound,
+    RetentionState,
     RoutesFound,
     RoutesOf,
     Segment,
     Told,
     Unknown,
     UnknownFound,
+    Unread,
+    UnreadFound,
+    told_fields,
 )
 
 # Those of another module that are found here too.
 __all__ = [
-    "Ask", "Load", "Loaded", "Place", "Poll", "Polled", "RangeRead", "ReadRange", "RetainedMessages", "RetainedPage", "RoutesFound",
-    "RoutesOf", "Segment", "Told", "Unknown", "UnknownFound",
+    "Ask", "Gone", "Leases", "LeasesFound", "Load", "Loaded", "Place", "Poll", "Polled", "RangeRead", "ReadRange", "RetainedMessages",
+    "RetainedPage", "RetentionFound", "RetentionState", "RoutesFound", "RoutesOf", "Segment", "Told", "Unknown", "UnknownFound", "Unread",
+    "UnreadFound",
 ]  # fmt: skip
 
 # ------------------------------------------------------------------ frame kinds
@@ -248,12 +258,60 @@ class Retained(NamedTuple):
     applied: int
 
 
-Entry: TypeAlias = Publish | Release | Connect | Disconnect | Check | Own | Commit | Route | WorkDone | Retain
-Reply: TypeAlias = Published | Released | Connected | Disconnected | Checked | Owned | CommitDone | Routed | WorkTaken | Retained
+START_EARLIEST, START_LATEST = -2, -1
 
-_ENTRIES: tuple[type[Any], ...] = (Publish, Release, Connect, Disconnect, Check, Own, Commit, Route, WorkDone, Retain)
+
+class LeasePut(NamedTuple):
+    """Make a lease, or renew it: then its place stays, and everything else is as it is said here.
+
+    start: where a new one begins: START_EARLIEST, START_LATEST, or the position up to which its reader has everything.
+    filters: what is stored for it even when nobody else wants it.  The others as in shards.leases.LeaseRow.
+    """
+
+    name: bytes
+    ttl_ms: int
+    max_age_ms: int
+    max_bytes: int
+    block: bool
+    filters: list[bytes]
+    start: int
+
+
+class LeaseAck(NamedTuple):
+    """The reader of this lease has taken everything up to here; a place only grows."""
+
+    name: bytes
+    position: int
+
+
+class LeaseDrop(NamedTuple):
+    """The lease holds nothing any more."""
+
+    name: bytes
+
+
+LeaseEntry: TypeAlias = LeasePut | LeaseAck | LeaseDrop
+LEASE_TAKEN, LEASE_UNKNOWN, LEASES_FULL, LEASE_FORBIDDEN, LEASE_SENSELESS = 0, 1, 2, 3, 4
+
+
+class LeaseDone(NamedTuple):
+    """code: LEASE_TAKEN, LEASE_UNKNOWN (no such lease), LEASES_FULL (there are as many as may be), LEASE_FORBIDDEN (not for this
+    role) or LEASE_SENSELESS (values that cannot be).  position: its place, with LEASE_TAKEN."""
+
+    code: int
+    position: int
+
+
+Entry: TypeAlias = Publish | Release | Connect | Disconnect | Check | Own | Commit | Route | WorkDone | Retain | LeaseEntry
+Reply: TypeAlias = (
+    Published | Released | Connected | Disconnected | Checked | Owned | CommitDone | Routed | WorkTaken | Retained | LeaseDone
+)
+
+_ENTRIES: tuple[type[Any], ...] = (
+    Publish, Release, Connect, Disconnect, Check, Own, Commit, Route, WorkDone, Retain, LeasePut, LeaseAck, LeaseDrop,
+)  # fmt: skip
 _REPLIES: tuple[type[Any], ...] = (
-    Published, Released, Connected, Disconnected, Checked, Owned, CommitDone, Routed, WorkTaken, Retained,
+    Published, Released, Connected, Disconnected, Checked, Owned, CommitDone, Routed, WorkTaken, Retained, LeaseDone,
 )  # fmt: skip
 _ENTRY_CODE = {kind: code for code, kind in enumerate(_ENTRIES)}
 _REPLY_CODE = {kind: code for code, kind in enumerate(_REPLIES)}
@@ -350,10 +408,13 @@ class Result(NamedTuple):
 
 Frame: TypeAlias = Request | Answer | Refused | Query | Result | Beat | Superseded | Live | FeedWant | Feed | FeedTaken | Work
 
-_ASKS: tuple[type[Any], ...] = (Load, Poll, ReadRange, RetainedPage, RoutesOf, Unknown)
-_TELLS: tuple[type[Any], ...] = (Loaded, Polled, RangeRead, RetainedMessages, RoutesFound, UnknownFound)
+_ASKS: tuple[type[Any], ...] = (Load, Poll, ReadRange, RetainedPage, RoutesOf, Unknown, Unread, Leases, RetentionState)
+_TELLS: tuple[type[Any], ...] = (
+    Loaded, Polled, RangeRead, RetainedMessages, RoutesFound, UnknownFound, UnreadFound, LeasesFound, RetentionFound,
+)  # fmt: skip
 _ASK_CODE = {kind: code for code, kind in enumerate(_ASKS)}
 _TELL_CODE = {kind: code for code, kind in enumerate(_TELLS)}
+_FIELDS_OF_A_LOSS = {_TELL_CODE[kind]: len(kind._fields) for kind in (Polled, RangeRead)}
 _PLAIN: dict[int, type[Any]] = {
     REFUSED: Refused, BEAT: Beat, SUPERSEDED: Superseded, LIVE: Live, FEED_WANT: FeedWant,
     FEED: Feed, FEED_TAKEN: FeedTaken, WORK: Work,
@@ -379,7 +440,7 @@ def encode(frame: Frame) -> bytes:
             return bytes(_pack((RESULT, id, -1, ())))
         case Result(id, told):
             assert told is not None
-            return bytes(_pack((RESULT, id, _TELL_CODE[type(told)], tuple(told))))
+            return bytes(_pack((RESULT, id, _TELL_CODE[type(told)], told_fields(told))))
     raise TypeError(f"{type(frame).__name__} is not a frame")
 
 
@@ -425,5 +486,9 @@ def _decode_told(code: int, fields: list[Any]) -> Told:
     if code == _TELL_CODE[Polled]:
         fields[0] = Place(*fields[0])
         fields[1] = [Segment(*segment) for segment in fields[1]]
+    if len(fields) == _FIELDS_OF_A_LOSS.get(code):
+        fields[-1] = [Gone(*gone) for gone in fields[-1]]
+    elif code == _TELL_CODE[UnreadFound]:
+        fields[0] = [(client, topic_filter, Place(*place)) for client, topic_filter, place in fields[0]]
     told: Told = _TELLS[code](*fields)
     return told

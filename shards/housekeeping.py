@@ -25,8 +25,9 @@ from shards.homes import Homes, Outcome
 from shards.inbox import Inbox
 from shards.options import ShardOptions
 from shards.owners import Owners
+from shards.retention import Retention
 from shards.rows import META, pack_row
-from shards.store import Store
+from shards.store import Store, StoreOptions
 from shards.sweep import Sweep
 from shards.timers import Timers
 
@@ -47,7 +48,7 @@ _EVERY_US = 1_000_000
 class Housekeeping:
     def __init__(
         self, engine: Engine, store: Store, homes: Homes, owners: Owners, inbox: Inbox, timers: Timers, clock: PositionClock,
-        options: ShardOptions,
+        options: ShardOptions, retention: Retention,
     ) -> None:  # fmt: skip
         self._store = store
         self._homes = homes
@@ -56,6 +57,7 @@ class Housekeeping:
         self._timers = timers
         self._clock = clock
         self._options = options
+        self._retention = retention
         self._sweep = Sweep(homes, timers, inbox, options.gc_interval_ms, options.gc_batch)
         mark = engine.get(HOME_FAMILY, AGE_ROW)
         self._heard_before_ms = AgeMark.decode(mark).age_ms + AGE_EVERY_MS if mark else None
@@ -95,7 +97,14 @@ class Housekeeping:
         wait = min(TURN_MS, self._timers.next_due_ms - self._age_ms)
         if self._sweep.running:
             wait = min(wait, self._sweep.PAUSE_MS)
+        if self._retention.asking:
+            wait = min(wait, self._retention.PAUSE_MS)
         return max(1, wait)
+
+    def settings_changed(self, options: ShardOptions, store: StoreOptions) -> None:
+        self._options = self._retention.options = options
+        self._store.change(store)
+        self._sweep.settings_changed(options.gc_interval_ms, options.gc_batch)
 
     # ------------------------------------------------------------------ a turn
 
@@ -183,12 +192,9 @@ class Housekeeping:
         current = self._store.generations()[-1]
         if now.age_ms - current.created_age_ms >= self._options.generation_ms and self._clock.last > current.since:
             draft.ops.extend(self._store.roll(self._clock.take(), now.age_ms, now.wall_ms))
-        if now.age_suspended:
-            return
-        for info in self._store.generations()[:-1]:
-            if info.sealed_age_ms is not None and now.age_ms - info.sealed_age_ms >= self._options.retention_ms:
-                draft.ops.extend(self._store.drop(info.id))
-                self._erasing.append((self._clock.take(), info.id))
+        gone = self._retention.look(draft, now.age_ms, now.wall_ms, now.age_suspended)
+        if gone is not None:
+            self._erasing.append((self._clock.take(), gone))
 
     def committed(self, position: int) -> None:
         while self._erasing and self._erasing[0][0] <= position:

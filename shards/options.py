@@ -24,3 +24,5 @@ class ShardOptions:
     gc_batch: int = 100
     await_rel_ms: int = 0
     """After this the id of a QoS 2 message is free without PUBREL (shards.incoming); 0: never."""
+    hold_unread: bool = False
+    """A generation waits until all sessions have acknowledged all of it (shards.unread)."""

@@ -5,7 +5,8 @@ They travel in the Query and Result frames of shards.frames, where everybody fin
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 
 class Place(NamedTuple):
@@ -61,12 +62,32 @@ class Poll(NamedTuple):
     renew_ms: int = 30_000
 
 
+class Gone(NamedTuple):
+    """Messages with after < position <= upto of a generation cannot be read any more; whether any of them would have matched, nobody
+    knows.  generation 0: of generations that are not remembered singly any more.
+
+    The wall clocks say when they may have been published, for people; 0: not known.  reason: shards.dropped.Dropped.
+    """
+
+    generation: int
+    klass: str
+    after: int
+    upto: int
+    from_wall_ms: int
+    to_wall_ms: int
+    reason: str
+
+
 class Polled(NamedTuple):
-    """place: where to go on.  at_head: everything committed when the shard answered has been read."""
+    """place: where to go on.  at_head: everything committed when the shard answered has been read.
+
+    gone: what the place has moved over without reading it.  Told once, by the poll that moves over it.
+    """
 
     place: Place
     segments: list[Segment]
     at_head: bool
+    gone: Sequence[Gone] = ()
 
 
 class ReadRange(NamedTuple):
@@ -80,11 +101,14 @@ class ReadRange(NamedTuple):
 
 
 class RangeRead(NamedTuple):
-    """lost: a generation of the range was dropped; then there are no messages."""
+    """lost: some of the range cannot be read any more.  Then `gone` says of which generations, the first `before` messages are the
+    first of the range, and the others are its last ones; nobody knows which number is that of a message between two gaps."""
 
     lost: bool
     positions: list[int]
     values: list[bytes]
+    before: int = 0
+    gone: Sequence[Gone] = ()
 
 
 class RetainedPage(NamedTuple):
@@ -126,5 +150,61 @@ class UnknownFound(NamedTuple):
     routes: list[tuple[int, bytes]]
 
 
-Ask: TypeAlias = Load | Poll | ReadRange | RetainedPage | RoutesOf | Unknown
-Told: TypeAlias = Loaded | Polled | RangeRead | RetainedMessages | RoutesFound | UnknownFound
+class Unread(NamedTuple):
+    """From one shard to another: which sessions at home there have not acknowledged all of a generation of mine?
+
+    until: where the generation ends.  start: where to begin among the sessions, `next_start` of the answer before; empty for the
+    first.  rows_max: rows to look at; those of one session are looked at together, however many they are.
+    """
+
+    shard: int
+    generation: int
+    until: int
+    start: bytes
+    rows_max: int
+
+
+class UnreadFound(NamedTuple):
+    """behind: (client, filter, place) of subscriptions that have not read up to the end; whether there is something for them in the
+    generation, its own shard knows.  holding: clients with messages of it that were assigned and are not acknowledged, or with a
+    subscription that is just being made.  next_start: empty when these were the last sessions."""
+
+    behind: list[tuple[bytes, bytes, Place]]
+    holding: list[bytes]
+    next_start: bytes
+
+
+class Leases(NamedTuple):
+    """All leases of this shard."""
+
+
+class LeasesFound(NamedTuple):
+    """leases: (name, row as in shards.leases.LeaseRow).  age_ms: of the shard, by which the ages in the rows count."""
+
+    age_ms: int
+    leases: list[tuple[bytes, list[Any]]]
+
+
+class RetentionState(NamedTuple):
+    """Why each sealed generation is still there."""
+
+
+class RetentionFound(NamedTuple):
+    """generations: (number, class, since, until, ms until its time is over and negative when it is, who holds it: empty for nobody).
+    quota_level: shards.events.QuotaChanged."""
+
+    generations: list[tuple[int, str, int, int, int, str]]
+    quota_level: int
+
+
+Ask: TypeAlias = Load | Poll | ReadRange | RetainedPage | RoutesOf | Unknown | Unread | Leases | RetentionState
+Told: TypeAlias = Loaded | Polled | RangeRead | RetainedMessages | RoutesFound | UnknownFound | UnreadFound | LeasesFound | RetentionFound
+
+
+def told_fields(told: Told) -> tuple[Any, ...]:
+    """What travels: the last fields of Polled and RangeRead only when they tell of a loss."""
+    if isinstance(told, Polled):
+        return told if told.gone else told[:-1]
+    if isinstance(told, RangeRead):
+        return told if told.gone else told[:-2]
+    return told

@@ -2,8 +2,8 @@
 
 Every key begins with one family byte.  Rows of a client are `family | u16 length | client id | suffix`, so that all rows
 of one family of one client are adjacent.  Values are msgpack arrays whose first element is the version of that row kind.
-docs/formats.md has the page.  Who writes:  the shard's own core (c s e i n o m x R t a f z T) or, through Commit, the session
-actor that owns the sessions (u p r q w; an ended session's are erased by the shard).
+docs/formats.md has the page.  Who writes:  the shard's own core (c s e i n o m R t a f z T L) or, through Commit, the session
+actor that owns the sessions (u p r q w x; an ended session's are erased by the shard).
 
     c  connection      client                 newest connection number, gateway, whether it lives
     s  session         client                 expiry, will, creation
@@ -14,6 +14,7 @@ actor that owns the sessions (u p r q w; an ended session's are erased by the sh
     r  range           client | u64 number    what was assigned to which sequence numbers
     q  progress        client                 sequence numbers and acknowledgements
     w  work            client | u64 sub id    a route that must be removed from every shard
+    x  loss            client | u64 number    messages that the session will not get, because they are gone
     T  timer           u64 due age ms | kind | client     session expiry, will delay, end of a connection row
     n  numbered slot   sender | u8            one answered frame of a numbered link
     z  refused sender  sender                 an incarnation that was erased
@@ -23,11 +24,13 @@ actor that owns the sessions (u p r q w; an ended session's are erased by the sh
     t  retained        topic                  stored message
     a  applied         u8 shard               how far that shard's retained messages are applied here
     f  outbox          u8 shard | u64 pos     a retained message on its way to its home
+    L  lease           name                   what a reader makes messages wait for (shards.leases)
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgpack
@@ -39,10 +42,11 @@ _u16 = struct.Struct(">H")
 _u64 = struct.Struct(">Q")
 
 CONNECTION, SESSION, INCOMING, SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK = b"c", b"s", b"i", b"u", b"p", b"r", b"q", b"w"
-ENDED = b"e"
+ENDED, LOSS = b"e", b"x"
 TIMER, SLOT, REFUSED_SENDER, OWNER, META, ROUTE, RETAINED, APPLIED, OUTBOX = b"T", b"n", b"z", b"o", b"m", b"R", b"t", b"a", b"f"
+LEASE = b"L"
 
-COMMITTED_BY_OWNER = frozenset((SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK))
+COMMITTED_BY_OWNER = frozenset((SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK, LOSS))
 """The families that a Commit may write."""
 
 ROW_VERSION = 1
@@ -82,6 +86,16 @@ def unpack_row(value: bytes) -> list[Any]:
     if row[0] != ROW_VERSION:
         raise ValueError(f"row of version {row[0]} found, {ROW_VERSION} is the newest this program reads")
     return list(row[1:])
+
+
+def pack_range(row: RangeRow) -> bytes:
+    """Only a range of which something was lost has the last element."""
+    return pack_row(row if row.lost else row[:-1])
+
+
+def pack_progress(row: ProgressRow) -> bytes:
+    """Only a session that has lost something has the last element."""
+    return pack_row(row if row.losses else row[:-1])
 
 
 def pack_session(row: SessionRow) -> bytes:
@@ -138,6 +152,7 @@ class RangeRow(NamedTuple):
 
     Self-contained: a later change or removal of the subscription does not change what a range delivers.
     first1/count1: sequence numbers on the QoS 1 track; first2/count2 on the QoS 2 track, in the order of the segment.
+    lost: which of them were closed as lost: first and count on the QoS 1 track and on the QoS 2 track, four numbers for each time.
     """
 
     sub_id: int
@@ -155,6 +170,7 @@ class RangeRow(NamedTuple):
     first2: int
     count2: int
     copies: list[bytes]
+    lost: Sequence[int] = ()
 
 
 class ProgressRow(NamedTuple):
@@ -163,7 +179,7 @@ class ProgressRow(NamedTuple):
 
     received2: QoS 2 numbers above committed2 for which PUBREC arrived (PUBREL goes out after this is committed); negative when
     the exchange is over too, and only waits for a number below it.
-    next_range: the number of the next range row.
+    next_range: the number of the next range row.  losses: how many loss rows there are.
     """
 
     next_range: int
@@ -174,6 +190,36 @@ class ProgressRow(NamedTuple):
     next2: int
     sent2: int
     received2: list[int]
+    losses: int = 0
+
+
+LOSSES_PER_SESSION_MAX = 100
+"""Loss rows of a session, numbered from 1.  The last one stands for everything that is lost after it, too."""
+NOT_COUNTED = -1
+
+
+class LossRow(NamedTuple):
+    """Messages for a subscription that its session does not get any more: those of a generation with after < position <= upto.
+
+    count: how many, or NOT_COUNTED when they were gone before they were read, as nobody knows then how many matched.
+    from_wall_ms, to_wall_ms: when they may have been published; at_wall_ms: when the session met the loss; 0: not known.
+    reason: shards.dropped.Dropped, or "unlike", when a range did not read the same again.  more: losses that were added to this row
+    when there was no room for others; generation, upto, times and count are those of all, as far as they are in the same shard.
+    """
+
+    sub_id: int
+    filter: bytes
+    shard: int
+    generation: int
+    klass: str
+    after: int
+    upto: int
+    count: int
+    from_wall_ms: int
+    to_wall_ms: int
+    at_wall_ms: int
+    reason: str
+    more: int = 0
 
 
 def pack_place(place: Place) -> bytes:

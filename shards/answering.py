@@ -1,0 +1,75 @@
+"""What a shard tells when it is asked, without being changed: each question of shards.queries goes to whoever knows.
+
+Holds: what is read from home rows is read as if everything submitted were on disk, so it may be told only when that is (waits).
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from shards.draft import Draft
+from shards.leases import LeaseTable
+from shards.owners import Owners
+from shards.queries import (
+    Ask,
+    Leases,
+    Load,
+    Poll,
+    ReadRange,
+    RetainedPage,
+    RetentionState,
+    RoutesFound,
+    RoutesOf,
+    Told,
+    Unknown,
+    UnknownFound,
+    Unread,
+)
+from shards.reading import Reader
+from shards.retained import RetainedHome
+from shards.retention import Retention
+from shards.routes import Routes
+from shards.unread import page
+
+
+class Answering:
+    def __init__(
+        self, draft: Draft, owners: Owners, reader: Reader, routes: Routes, retained: RetainedHome, leases: LeaseTable, retention: Retention
+    ) -> None:
+        self._draft = draft
+        self._owners = owners
+        self._reader = reader
+        self._routes = routes
+        self._retained = retained
+        self._leases = leases
+        self._retention = retention
+
+    @staticmethod
+    def waits(ask: Ask) -> bool:
+        """The answer leaves when everything submitted is committed."""
+        return isinstance(ask, Load | RetainedPage | RoutesOf | Unknown | Unread | Leases)
+
+    def answer(self, ask: Ask, watermark: int, elapsed_us: int) -> Told | None:
+        """None: not now, or never (shards.frames.Result)."""
+        draft = self._draft
+        match ask:
+            case Load():
+                return self._owners.load(draft, ask, watermark)
+            case Poll():
+                return self._reader.poll(ask, watermark, elapsed_us // 1000)
+            case ReadRange():
+                return self._reader.range(ask, watermark)
+            case RoutesOf(home, after_id, count_max):
+                return RoutesFound(self._routes.page(draft, home, after_id, count_max))
+            case Unknown(routes):
+                return UnknownFound(self._owners.unknown(draft, routes))
+            case RetainedPage(topic_filter, after, count_max):
+                return self._retained.page(draft, topic_filter, after, count_max)
+            case Unread():
+                return page(draft, ask, self._owners.token)
+            case Leases():
+                return self._leases.found(self._retention.age_ms)
+            case RetentionState():
+                return self._retention.state()
+            case _ as never:
+                assert_never(never)
