@@ -195,7 +195,8 @@ class Broker:
         for disk in self.disks:
             disk.room = 0
         for wire in list(self.network.wires):
-            wire.held_until_us = self.world.now_us
+            if wire.held_until_us > self.world.now_us:
+                wire.release()
         for place in self.places.values():
             for zombie in list(place.zombies):
                 zombie.go_on()
