@@ -195,7 +195,10 @@ class MemoryEngine:
         return made
 
     def size_bytes(self) -> int:
-        return sum(len(key) + len(value) for family in self._families.values() for key, value in family.values.items())
+        return sum(self.family_bytes(family) for family in self._families)
+
+    def family_bytes(self, family: int) -> int:
+        return sum(len(key) + len(value) for key, value in self._family(family).values.items())
 
     def close(self) -> None:
         self._dead = "closed"

@@ -294,6 +294,10 @@ class RocksEngine:
                     continue
         return total
 
+    def family_bytes(self, family: int) -> int:
+        rdict = self._rdict(family)
+        return sum(rdict.property_int_value(name) or 0 for name in ("rocksdb.total-sst-files-size", "rocksdb.cur-size-all-mem-tables"))
+
     def close(self) -> None:
         """Also when failed, or twice. RocksDB closes when the last handle is gone, so a cursor keeps it open."""
         if self._failed == "closed":

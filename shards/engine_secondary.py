@@ -47,11 +47,6 @@ class SecondaryEngine(RocksEngine):
         except Exception as error:
             raise mapped(f"catch up with {self._path}", error) from error
 
-    def family_bytes(self, family: int) -> int:
-        """What a family takes: its files, and what of it is still in memory."""
-        rdict = self._rdict(family)
-        return sum(rdict.property_int_value(name) or 0 for name in ("rocksdb.total-sst-files-size", "rocksdb.cur-size-all-mem-tables"))
-
     def keys_estimated(self, family: int) -> int:
         return self._rdict(family).property_int_value("rocksdb.estimate-num-keys") or 0
 

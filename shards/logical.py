@@ -140,7 +140,7 @@ class MessageLog:
         """Seal the current generation and begin the next; its number."""
         position = self._clock.take()
         self._commit(self._store.roll(position, age_ms, wall_ms), position)
-        return self._store.current_generation
+        return self.generations()[-1].id
 
     def drop(self, generation: int) -> None:
         """Give the space of a sealed generation back. Raises ValueError for the current one, GenerationDropped when it is gone."""

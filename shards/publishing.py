@@ -32,12 +32,12 @@ _ALL_STORED = Published(False, b"")
 
 @dataclass(slots=True)
 class Topic:
-    """What is known of one topic: wanted as of routes.generation `stamp`, key as of `generation`."""
+    """What is known of one topic: wanted as of routes.generation `stamp`, key as of store.rolls `rolls`."""
 
     wanted: bool
     stamp: int
     home: int
-    generation: int
+    rolls: int
     key: TopicKey | None
 
 
@@ -85,12 +85,15 @@ class Publishing:
         plain = True
         outbox = 0
         stamp = self._routes.generation
-        generation = self._store.current_generation
+        rolls = self._store.rolls
         topics = self._topics
         published_at_ms = entry.published_at_ms
         clock = self._clock
         append, tail_append, ops, stored = self._store.append, self._tail.append, draft.ops, self._stored
         counters = self.counters
+        one_class, note_bytes = self._store.one_class, self._store.note_bytes
+        key: TopicKey | None = None
+        count = size = 0
         for index, (flags, packet_id, name, body) in enumerate(zip(entry.flags, entry.packet_ids, entry.topics, entry.bodies, strict=True)):
             topic = topics.get(name)
             if topic is None or topic.stamp != stamp:
@@ -120,13 +123,15 @@ class Publishing:
             )
             if stores:
                 key = topic.key
-                if key is None or topic.generation != generation:
+                if key is None or topic.rolls != rolls:
                     key = topic.key = self._store.key_of(name)
-                    topic.generation = generation
+                    topic.rolls = rolls
                 append(ops, key, position, value)
                 tail_append(position, name, value, key)
-                counters.stored += 1
-                counters.stored_bytes += len(value)
+                count += 1
+                size += len(value)
+                if not one_class:
+                    note_bytes(key[0], len(value))
             elif qos:
                 codes[index] = NOBODY
                 plain = False
@@ -134,6 +139,11 @@ class Publishing:
                 self.incoming.take(draft, client, state, packet_id)
             if flags & 1:
                 outbox = self._retain(draft, topic, name, position, value, body) or outbox
+        if key is not None:
+            counters.stored += count
+            counters.stored_bytes += size
+            if one_class:
+                note_bytes(key[0], size)
         return (_ALL_STORED if plain else Published(False, bytes(codes))), outbox
 
     def publish_will(self, draft: Draft, client: bytes, will: Will, wall_ms: int) -> int:
@@ -145,9 +155,10 @@ class Publishing:
         value = encode_message(_flags(will.qos, will.retain, will.body), wall_ms, client, will.topic, will.body)
         if topic.wanted and self._stored[self.will_flags(will)]:
             key = topic.key = self._store.key_of(will.topic)
-            topic.generation = self._store.current_generation
+            topic.rolls = self._store.rolls
             self._store.append(draft.ops, key, position, value)
             self._tail.append(position, will.topic, value, key)
+            self._store.note_bytes(key[0], len(value))
             self.counters.stored += 1
         if will.retain:
             return self._retain(draft, topic, will.topic, position, value, will.body)

@@ -1,12 +1,13 @@
-"""What the shard core sees of stored messages: one sequence of generations, written at its end, read by streams.
+"""What the shard core sees of stored messages: a sequence of generations for each retention class, written at its end, read by streams.
 
 The store turns topics into keys and messages into ops, and reads streams back. It submits nothing: ops go into the caller's
 record, which commits them. It knows no session, route or watermark: ``upto`` comes from the caller, who never passes more
 than what is committed.
 
 Always holds:
-1. a message put at a position p is in the generation with since <= p < until;
-2. a key made before a roll is refused after it, so nothing is ever written to a sealed generation;
+1. a message put at a position p is in the generation of its topic's class with since <= p < until;
+2. a key of a generation that was sealed is refused, so nothing is ever written to one; and a topic changes its class only by a roll of
+   all, so a key that is taken is of the class in which its topic is;
 3. ops that ``take_growth`` has given out are written in a record no later than the messages that need them, or given back.
 """
 
@@ -15,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shards.classes import NO_CLASSES, ClassMap
 from shards.dropped import Dropped
 from shards.engine import Engine, Op, StoreDamaged, StoreFull
-from shards.generations import GenerationDamaged, GenerationDropped, GenerationId, GenerationInfo, Generations
+from shards.generations import DEFAULT_CLASS, GenerationDamaged, GenerationDropped, GenerationId, GenerationInfo, Generations
 from shards.layouts.port import Layout, LayoutOptions, Read, Stream, TopicKey
 from shards.lts import DEFAULT_THRESHOLDS
 
@@ -57,6 +59,8 @@ class StoreOptions:
     bits_per_topic_level: int = 64
     epoch_bits: int = 20
     topic_index_bytes: int = 4
+    classes: ClassMap = NO_CLASSES
+    """In force from the next roll of all classes on; ``map_changed`` says that it is waited for."""
 
     @property
     def of_layout(self) -> LayoutOptions:
@@ -72,13 +76,18 @@ class Store:
         """What could not be read and was gone on without: sentence -> how often."""
         self._engine = engine
         self._generations = generations
-        self._given_back: list[Op] = []
+        self._given_back = generations.take_unsaved()
+        self.rolls = 0
+        """Grows by every roll of any class."""
+        self._layouts: dict[int, Layout] = {}
+        """The generations that are written to, one for each class."""
+        self._bytes: dict[int, int] = {}
         self._to_current()
 
     @classmethod
     def open(cls, engine: Engine, options: StoreOptions, age_ms: int = 0, wall_ms: int = 0, salvage: bool = False) -> Store:
-        """The age and wall clock are noted in generation 1 of an empty store."""
-        return cls(engine, Generations.open(engine, options.layout, options.of_layout, age_ms, wall_ms), salvage)
+        """The age and wall clock are noted in the first generations of an empty store."""
+        return cls(engine, Generations.open(engine, options.layout, options.of_layout, age_ms, wall_ms, options.classes), salvage)
 
     @property
     def engine(self) -> Engine:
@@ -87,22 +96,31 @@ class Store:
     # ---- writing
 
     def key_of(self, topic: bytes) -> TopicKey:
-        """To be cached per topic until ``current_generation`` changes. A new topic leaves growth to be taken."""
-        return self._layout.key_of(topic)
+        """To be cached per topic until ``rolls`` changes. A new topic leaves growth to be taken."""
+        return self._by_class[self._generations.classes.class_of(topic)].key_of(topic)
 
     def append(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
         """Add the ops that store this message (messages.encode_message) at this position."""
-        if key[0] != self.current_generation:
-            raise StaleKey(f"key of generation {key[0]}, the current one is {self.current_generation}")
-        self._put(ops, key, position, value)
+        try:
+            put = self._puts[key[0]]
+        except KeyError:
+            raise StaleKey(f"key of generation {key[0]}, the current one is {self._said()}") from None
+        put(ops, key, position, value)
+
+    def note_bytes(self, generation: int, size: int) -> None:
+        """So many bytes of messages were put into this generation. Apart from ``append``, since one class needs no sum for each message."""
+        self._bytes[generation] += size
 
     def flush(self, ops: list[Op]) -> None:
         """Add what ``append`` has held back. To be called once for each record with messages, after the last of them."""
-        self._layout.flush(ops)
+        for flush in self._flushes:
+            flush(ops)
 
     def take_growth(self) -> list[Op]:
         """What must be in the same record as the messages whose keys were made since the last call, or in an earlier one."""
-        growth = self._layout.take_growth()
+        growth = self._growths[0]()
+        for take in self._growths[1:]:
+            growth = growth + take()
         if self._given_back:
             growth = self._given_back + growth
             self._given_back = []
@@ -113,11 +131,12 @@ class Store:
         self._given_back.extend(ops)
 
     def note_time(self, ops: list[Op], position: int, wall_ms: int) -> None:
-        """A mark in the current generation: messages from ``position`` on were published at ``wall_ms`` or later.
+        """A mark in each current generation: messages from ``position`` on were published at ``wall_ms`` or later.
 
         Sparse: the caller decides how often. It says where a reading by time begins, for people; it orders nothing.
         """
-        ops.append((self.current_generation, _TIME_MARK + position.to_bytes(8, "big"), wall_ms.to_bytes(8, "big")))
+        for generation in self._layouts:
+            ops.append((generation, _TIME_MARK + position.to_bytes(8, "big"), wall_ms.to_bytes(8, "big")))
 
     # ---- reading
 
@@ -126,8 +145,13 @@ class Store:
 
         Where the wall clock was set back, times repeat: then more comes than was asked for, never less.
         """
+        infos = self._generations.infos()
+        # A class may be kept long after the marks of another have gone, so each is asked for itself.
+        return min(self._position_in([info for info in infos if info.klass == klass], wall_ms) for klass in {info.klass for info in infos})
+
+    def _position_in(self, infos: list[GenerationInfo], wall_ms: int) -> int:
         reached: int | None = None
-        for info in self._generations.infos():
+        for info in infos:
             start = _TIME_MARK
             while marks := self._engine.scan(info.id, start, _TIME_MARKS_END, 1000):
                 for key, value in marks:
@@ -135,7 +159,7 @@ class Store:
                         return info.since if reached is None else reached
                     reached = int.from_bytes(key[8:], "big") - 1
                 start = marks[-1][0] + b"\x00"
-        return self._generations.current.since if reached is None else reached
+        return infos[-1].since if reached is None else reached
 
     def streams(self, topic_filter: bytes, after: int) -> list[tuple[GenerationId, Stream]]:
         """Where messages that match the filter and come after ``after`` can be, by (generation, static key)."""
@@ -161,13 +185,14 @@ class Store:
         return self._generations.layout(generation).stream_of(static, topic_filter)
 
     def cutoff(self, topic_filter: bytes, upto: int) -> int:
-        """layouts.port.Layout.cutoff, of the current generation; what is in those before it is not put off."""
-        since = self._generations.current.since
-        return min(upto, max(since - 1, self._layout.cutoff(topic_filter, upto)))
+        """layouts.port.Layout.cutoff, of the current generations; what is in those before them is not put off."""
+        for info in self._generations.currents():
+            upto = min(upto, max(info.since - 1, self._layouts[info.id].cutoff(topic_filter, upto)))
+        return upto
 
     def wants_tick(self, last: int, now: int) -> bool:
-        """layouts.port.Layout.wants_tick, of the current generation."""
-        return self._layout.wants_tick(last, now)
+        """layouts.port.Layout.wants_tick, of the current generations."""
+        return any(layout.wants_tick(last, now) for layout in self._layouts.values())
 
     def read(self, generation: int, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         """layouts.port.Layout.read; and ``ended`` when all of a generation sealed at or below ``upto`` has been read."""
@@ -211,22 +236,49 @@ class Store:
     def lost_at_open(self) -> tuple[int, ...]:
         return self._generations.lost_at_open
 
-    def generation_of(self, position: int) -> GenerationId:
-        return self._generations.generation_of(position)
+    def generation_of(self, position: int, klass: str = DEFAULT_CLASS) -> GenerationId:
+        return self._generations.generation_of(position, klass)
+
+    def currents(self) -> list[GenerationInfo]:
+        """The generations that are written to, one for each class, the default first."""
+        return self._generations.currents()
+
+    def put_bytes(self, generation: int) -> int:
+        """How many bytes of messages were put into a current generation; after a start what the engine estimated, and those since."""
+        return self._bytes[generation]
+
+    def class_of(self, topic: bytes) -> str:
+        """By the map in force."""
+        return self._generations.classes.class_of(topic)
+
+    def period_ms(self, info: GenerationInfo, default_ms: int) -> int:
+        """How long this generation is kept when it is sealed; default_ms: the period of the default class."""
+        return self._generations.period_ms(info, default_ms)
+
+    @property
+    def map_changed(self) -> bool:
+        """Another map of classes is wanted than the one in force: all classes have to be rolled."""
+        return self._generations.map_changed
 
     def change(self, options: StoreOptions) -> None:
-        """The configuration was changed: the next roll begins a generation of this kind. Raises UnknownLayout."""
-        self._generations.change(options.layout, options.of_layout)
+        """The configuration was changed: the next roll begins a generation of this kind; of all classes, under this map. The periods
+        count at once. Raises UnknownLayout."""
+        self._generations.change(options.layout, options.of_layout, options.classes)
+        self._given_back += self._generations.take_unsaved()
 
-    def create_next(self) -> None:
-        """Prepare for the next roll; blocks for some syncs, so it wants an idle moment."""
-        self._generations.create_next()
+    def create_next(self, of_all: bool = False) -> bool:
+        """Make one family for the next roll, or one of those for a roll of all classes; blocks for some syncs, so it wants an idle moment.
+        True: there is another one to make."""
+        return self._generations.create_next(of_all)
 
-    def roll(self, position: int, age_ms: int, wall_ms: int) -> list[Op]:
-        """Begin a new generation at ``position``: the ops belong in the record of that position. Cached keys are void."""
+    def roll(self, position: int, age_ms: int, wall_ms: int, klass: str | None = None) -> list[Op]:
+        """Begin a new generation of this class at ``position``, or of all classes: then the map that is wanted comes into force.
+
+        The ops belong in the record of that position. Cached keys are void.
+        """
         ops = self.take_growth()
         self.flush(ops)
-        ops += self._generations.roll(position, age_ms, wall_ms)
+        ops += self._generations.roll(position, age_ms, wall_ms, klass)
         self._to_current()
         return ops
 
@@ -258,12 +310,14 @@ class Store:
             if not self._salvage:
                 raise StoreDamaged(str(error)) from error
             # In the current generation it would fail every time: then what is derived stays as it is until the next start.
-            self._idles = error.generation != self.current_generation
+            self._idles = error.generation not in self._layouts
             self._met(error.generation, StoreDamaged(str(error)))
             return False
 
     def check(self) -> None:
         self._generations.check()
+        assert list(self._layouts) == list(self._puts) == list(self._bytes) == [info.id for info in self.currents()]
+        assert list(self._by_class) == [info.klass for info in self.currents()]
 
     def _met(self, generation: int, error: StoreDamaged) -> GenerationDamaged:
         if not self._salvage:
@@ -271,11 +325,21 @@ class Store:
         sentence = f"generation {generation}: {error}"
         self.damage_met[sentence] = self.damage_met.get(sentence, 0) + 1
         # What is read of the current one next may well be there: only this read is given up.
-        if generation != self.current_generation:
+        if generation not in self._layouts:
             self._generations.give_up(generation, str(error))
         return GenerationDamaged(generation, str(error))
 
     def _to_current(self) -> None:
-        self.current_generation = self._generations.current.id
-        self._layout: Layout = self._generations.layout(self.current_generation)
-        self._put = self._layout.put
+        opening = not self._layouts
+        infos = self._generations.currents()
+        self._layouts = {info.id: self._generations.layout(info.id) for info in infos}
+        self._bytes = {info.id: self._engine.family_bytes(info.id) if opening else self._bytes.get(info.id, 0) for info in infos}
+        self._by_class = {info.klass: self._layouts[info.id] for info in infos}
+        self._puts = {generation: layout.put for generation, layout in self._layouts.items()}
+        self._flushes = [layout.flush for layout in self._layouts.values()]
+        self._growths = [layout.take_growth for layout in self._layouts.values()]
+        self.one_class = len(infos) == 1
+        self.rolls += 1
+
+    def _said(self) -> str:
+        return " or ".join(f"{info.id} ({info.klass})" if not self.one_class else f"{info.id}" for info in self.currents())

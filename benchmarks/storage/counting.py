@@ -78,5 +78,8 @@ class CountingEngine:
     def size_bytes(self) -> int:
         return self._engine.size_bytes()
 
+    def family_bytes(self, family: int) -> int:
+        return self._engine.family_bytes(family)
+
     def close(self) -> None:
         self._engine.close()

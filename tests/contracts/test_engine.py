@@ -45,6 +45,22 @@ def test_a_write_is_visible_at_once_in_all_its_families(engine: Engine) -> None:
     assert engine.get_many(1, []) == []
 
 
+def test_a_family_takes_about_as_much_as_was_written_to_it(engine: Engine) -> None:
+    # Property: family_bytes grows with what is written to that family, and with nothing else; what does not compress counts about whole.
+    for family in (1, 2):
+        engine.create_family(family)
+    empty = [engine.family_bytes(family) for family in (0, 1, 2)]
+    rng = random.Random(1)
+    engine.write([(1, b"%d" % n, rng.randbytes(1000)) for n in range(1000)])
+    engine.sync()
+    now = [engine.family_bytes(family) for family in (0, 1, 2)]
+    assert 900_000 < now[1] - empty[1] < 4_000_000
+    assert now[0] == empty[0] and now[2] == empty[2]
+    engine.drop_family(2)
+    with pytest.raises(FamilyMissing, match="2"):
+        engine.family_bytes(2)
+
+
 def test_later_ops_of_a_write_win(engine: Engine) -> None:
     # Property: ops are applied in order, also on one key.
     engine.write([(0, b"k", b"1"), (0, b"k", None), (0, b"j", b"1"), (0, b"j", b"2"), (0, b"i", None), (0, b"i", b"3")])
