@@ -14,13 +14,12 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tests.broker.foreign import CONNECT_S, EXPIRY_S, QUIET_S, STALLED_S
 from tests.broker.history import Delivery, History, payload_of
+from tests.broker.programs import run_program
 from tests.needs import find_program
 
-ROOT = Path(__file__).parents[2]
 SPEAKS = (("mosquitto", 4), ("mosquitto", 5), ("paho", 4), ("paho", 5), ("aiomqtt", 4), ("aiomqtt", 5), ("amqtt", 4))
 """Each library with each version of MQTT that it speaks."""
 
@@ -145,21 +144,10 @@ async def _run(library: str, version: int, port: int, action: str, jobs: list[di
 
 
 async def _output(name: str, command: list[str], data: bytes, deadline_s: float) -> bytes:
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        out, err = await asyncio.wait_for(process.communicate(data), deadline_s)
-    except TimeoutError:
-        raise CrowdFailed(f"{name} had not ended after {deadline_s:.0f} s") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        last = err.decode(errors="replace").strip().splitlines()[-1:]
-        raise CrowdFailed(f"{name} ended with code {process.returncode}: {' '.join(last)}")
-    return out
+    ran = await run_program(name, command, deadline_s, data)
+    if ran.code != 0:
+        raise CrowdFailed(f"{name} ended with code {ran.code}: {ran.last_words}")
+    return ran.out
 
 
 def _no_failures(reports: Reports) -> None:

@@ -9,16 +9,14 @@ printed where the disk is fast enough to say something about the broker.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
+from tests.broker.programs import run_program
 from tests.broker.running import Options, RunningBroker, Status
 from tests.gates.gate import GateFailed, Scale
-from tests.needs import ROOT
 
 LIMIT_S = 1500
 STORE_US, DRAIN_US = 30.0, 20.0
@@ -67,18 +65,10 @@ async def load(scenario: str, broker: RunningBroker, status: Status, *options: s
     command = [sys.executable, "-m", "benchmarks.load", scenario, "--port", str(broker.port), "--data-dir", str(broker.data_dir)]
     command += ["--cpu", f"data={','.join(data)}", "--cpu", f"all={','.join(everything)}"]
     command += ["--publishers", "4", "--window", "512", "--payload-bytes", "256", *options]
-    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
-    try:
-        out, err = await asyncio.wait_for(process.communicate(), RUN_DEADLINE_S)
-    except TimeoutError:
-        raise GateFailed(f"the load generator's {scenario} had not ended after {RUN_DEADLINE_S:.0f} s") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    found = [read(line) for line in out.decode().splitlines() if line.startswith("{")]
+    ran = await run_program(f"the load generator's {scenario}", command, RUN_DEADLINE_S)
+    found = [read(line) for line in ran.out.decode().splitlines() if line.startswith("{")]
     if not found:
-        raise GateFailed(f"the load generator's {scenario} has no result: {' '.join(err.decode(errors='replace').split())[-300:]}")
+        raise GateFailed(f"the load generator's {scenario} has no result: {ran.last_words}")
     wrong = [each.wrong for each in found if each.wrong]
     if wrong:
         raise GateFailed(f"{scenario}: {wrong[0]}")
@@ -86,8 +76,6 @@ async def load(scenario: str, broker: RunningBroker, status: Status, *options: s
 
 
 async def run(scale: Scale) -> str:
-    if not (Path(ROOT) / "benchmarks" / "load.py").exists():
-        raise GateFailed("benchmarks/load.py, the project's load generator, is not there yet")
     count = str(scale.of(MESSAGES))
     offline: list[Measured] = []
     one: list[Measured] = []

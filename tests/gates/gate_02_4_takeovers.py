@@ -10,15 +10,14 @@ wrong is judged, and the times are printed.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
 from typing import Any
 
+from tests.broker.programs import run_program
 from tests.broker.running import Status
 from tests.gates.gate import SHARD_COUNTS, GateFailed, Scale, Watched, running, settings
-from tests.needs import ROOT
 
 LIMIT_S = 900
 PER_SECOND, SECONDS = 300, 60
@@ -40,18 +39,10 @@ async def load(module: str, status: Status, *options: str) -> dict[str, Any]:
     command = [sys.executable, "-m", module, *(str(status.own_port(name)) for name in names), *options]
     for role in ROLES:
         command += ["--cpu", f"{role}={','.join(map(str, status.pids(role)))}"]
-    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
-    try:
-        out, err = await asyncio.wait_for(process.communicate(), LOAD_DEADLINE_S)
-    except TimeoutError:
-        raise GateFailed(f"{module} had not ended after {LOAD_DEADLINE_S:.0f} s") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
-        raise GateFailed(f"{module} broke: {' '.join(err.decode(errors='replace').split())[-300:]}")
-    found: dict[str, Any] = json.loads(out)
+    ran = await run_program(module, command, LOAD_DEADLINE_S)
+    if ran.code:
+        raise GateFailed(f"{module} broke: {ran.last_words}")
+    found: dict[str, Any] = json.loads(ran.out)
     if found["wrong"]:
         raise GateFailed(f"{found.get('wrong_count', len(found['wrong']))} faults, the first ones: {'; '.join(found['wrong'])}")
     return found
