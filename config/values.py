@@ -190,8 +190,5 @@ class Bind(_Text, str):
     def port(self) -> int:
         return int(self.rpartition(":")[2])
 
-    def with_port(self, port: int) -> Bind:
-        return Bind(f"{self.rpartition(':')[0]}:{port}")
-
     def __str__(self) -> str:
         return str.__str__(self)

@@ -106,11 +106,6 @@ def matched_filter(topic_filter: bytes) -> bytes:
     return topic_filter.split(b"/", 2)[2]
 
 
-def split_levels(topic: bytes) -> list[bytes]:
-    """The levels of a topic name or filter; ``/a`` has two, the first one empty."""
-    return topic.split(b"/")
-
-
 def matches(topic_filter: bytes, topic: bytes) -> bool:
     """Whether a valid filter (without ``$share``) matches a valid topic name."""
     return matches_levels(topic_filter.split(b"/"), topic.split(b"/"))

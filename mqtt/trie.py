@@ -89,10 +89,6 @@ class FilterTrie(Generic[T]):
         self._changed(topic_filter, literal, -1)
         return True
 
-    def values_of(self, topic_filter: bytes) -> tuple[T, ...]:
-        """The values that stand under exactly this filter."""
-        return tuple(self._find(topic_filter) or ())
-
     def match(self, topic: bytes) -> tuple[T, ...]:
         """The values of all filters that match ``topic``."""
         found = self._cache.get(topic)

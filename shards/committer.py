@@ -234,7 +234,7 @@ class LocalCommitter:
 
     @property
     def unsynced_records(self) -> int:
-        """Records written and not committed: what the shard bounds when a sync hangs."""
+        """Records written and not committed."""
         return self._unsynced_records
 
     def handle(self, event: Event) -> list[Effect]:

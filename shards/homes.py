@@ -177,7 +177,7 @@ class Homes:
         if session is not None:
             session = session._replace(expiry_s=entry.expiry_s, protocol=entry.protocol, due_ms=0)
         elif entry.expiry_s:
-            session = SessionRow(number, entry.expiry_s, entry.protocol, age_ms, 0, (token or -1) if entry.memory else 0)
+            session = SessionRow(number, entry.expiry_s, entry.protocol, age_ms, 0, (token or NO_OWNER) if entry.memory else 0)
         if session is not None:
             draft.put(client_key(SESSION, client), pack_session(session))
         will = Will(*entry.will) if entry.will else None

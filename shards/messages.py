@@ -28,12 +28,9 @@ PER_DELIVERY = HAS_EXPIRY
 
 _HEADER = Struct("<BBHQHH")
 HEADER_BYTES = _HEADER.size
-PUBLISHER_BYTES_MAX = 0xFFFF
-TOPIC_BYTES_MAX = 0xFFFF
 
 _pack = _HEADER.pack
 _unpack_from = _HEADER.unpack_from
-_unpack_flags = Struct("<BBH").unpack_from
 _unpack_lengths = Struct("<HH").unpack_from
 _unpack_time = Struct("<Q").unpack_from
 
@@ -59,26 +56,12 @@ def header(value: bytes) -> tuple[int, int, bytes, bytes, bytes]:
     return flags, published_at_ms, value[16:topic_at], value[topic_at:body_at], value[body_at:]
 
 
-def flags_of(value: bytes) -> int:
-    version, _, flags = _unpack_flags(value)
-    if version != VERSION:
-        raise _refused(value)
-    return int(flags)
-
-
 def topic_of(value: bytes) -> bytes:
     publisher_bytes, topic_bytes = _unpack_lengths(value, 12)
     if value[0] != VERSION:
         raise _refused(value)
     topic_at = 16 + publisher_bytes
     return value[topic_at : topic_at + topic_bytes]
-
-
-def publisher_of(value: bytes) -> bytes:
-    publisher_bytes, _ = _unpack_lengths(value, 12)
-    if value[0] != VERSION:
-        raise _refused(value)
-    return value[16 : 16 + publisher_bytes]
 
 
 def published_at_of(value: bytes) -> int:

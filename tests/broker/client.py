@@ -53,18 +53,14 @@ class Acknowledgement:
 
     number: int
     begins_at: int
-    at_ns: int
 
 
 @dataclass(slots=True)
 class Connection:
-    """One connection of the client: opened → accepted → ended."""
+    """One connection of the client; accepted_ns is 0 until its CONNACK."""
 
     local_port: int
-    broker_port: int
-    opened_ns: int
     accepted_ns: int = 0
-    ended_ns: int = 0
     session_present: bool = False
     acknowledgements: list[Acknowledgement] = field(default_factory=list)
 
@@ -250,7 +246,7 @@ class Client:
         try:
             plain = writer.get_extra_info("socket")
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(writer.get_extra_info("sockname")[1], self.port, time.monotonic_ns())
+            connection = Connection(writer.get_extra_info("sockname")[1])
             self._writer = writer
             writer.write(
                 wire.connect(
@@ -287,9 +283,7 @@ class Client:
                 writer.write(wire.PINGREQ)
 
     def _ended(self) -> None:
-        if self.connected.is_set():
-            self.connected.clear()
-            self.connections[-1].ended_ns = time.monotonic_ns()
+        self.connected.clear()
         for answer in self._suback.values():
             if not answer.done():
                 answer.set_exception(ConnectionResetError(f"client {self.client_id!r}: the connection ended before the SUBACK"))
@@ -375,7 +369,7 @@ class Client:
                 self._done(packet_id)
             return
         self.history.acknowledged(self.client_id, message.number, now)
-        connection.acknowledgements.append(Acknowledgement(message.number, packet.ends_at - len(packet.body) - 2, now))
+        connection.acknowledgements.append(Acknowledgement(message.number, packet.ends_at - len(packet.body) - 2))
         if packet.kind == wire.PUBACK:
             self._done(packet_id)
         else:

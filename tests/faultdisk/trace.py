@@ -24,7 +24,6 @@ FileId = NewType("FileId", int)
 
 RECORD = struct.Struct("<IHHIIqqQqqqQQ16s")
 MAGIC = 0x31524446
-NO_FILE = FileId(0)
 
 
 class Op(IntEnum):

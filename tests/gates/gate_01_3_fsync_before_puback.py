@@ -34,7 +34,6 @@ class Shown:
     """What one number of shards showed."""
 
     proof: Proof
-    refused_syncs: int
     refused_writes: int
     goes_on_s: float
     forgotten_bytes: int
@@ -136,7 +135,7 @@ async def shown(n_shards: int, scale: Scale) -> Shown:
             for session in sessions:
                 await session.stop()
         require_no_faults(history, f"n_shards={n_shards}, after kill and loss of the page cache")
-    return Shown(proof, spoiled.syncs_failed, spoiled.writes_failed, goes_on_s, sum(each.lost_bytes for each in forgotten))
+    return Shown(proof, spoiled.writes_failed, goes_on_s, sum(each.lost_bytes for each in forgotten))
 
 
 async def run(scale: Scale) -> str:

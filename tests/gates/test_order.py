@@ -43,7 +43,7 @@ def check(tmp_path: Path, events: list[Event], *, messages: int = 2, acknowledge
         data = (b"a/b/7" + payload_of("pub-1", n, 200)).ljust(SIZE - 7, b"-")
         log += b"\0\0\0\0" + len(data).to_bytes(2, "little") + b"\x01" + data
     (tmp_path / str(LOG)).write_bytes(log)
-    connection = Connection(PEER, PORT, 0, acknowledgements=[Acknowledgement(n, 4 + 4 * at, 0) for at, n in enumerate(acknowledged)])
+    connection = Connection(PEER, acknowledgements=[Acknowledgement(n, 4 + 4 * at) for at, n in enumerate(acknowledged)])
     return prove(Trace((send(1), *events)), tmp_path, PORT, [("pub-1", connection)])
 
 

@@ -12,7 +12,6 @@ from mqtt.topics import (
     has_wildcard,
     matches,
     parse_filter,
-    split_levels,
 )
 
 NAME, FILTER, MALFORMED = ReasonCode.TOPIC_NAME_INVALID, ReasonCode.TOPIC_FILTER_INVALID, ReasonCode.MALFORMED_PACKET
@@ -128,10 +127,8 @@ def test_the_limit_of_levels() -> None:
     assert caught.value.reason is NAME
 
 
-def test_levels() -> None:
-    """Slashes at the ends make empty levels, which are levels."""
-    assert split_levels(b"/a//b/") == [b"", b"a", b"", b"b", b""]
-    assert split_levels(b"a") == [b"a"]
+def test_wildcards() -> None:
+    """What has one; a dollar sign is none."""
     assert [raw for raw in (b"a", b"+", b"a/#", b"$SYS") if has_wildcard(raw)] == [b"+", b"a/#"]
 
 

@@ -38,7 +38,6 @@ _level_prefix = Struct(">H").pack
 _entry = Struct(">QQ").pack
 _number_of = Struct(">I").unpack_from
 _NUMBER_AT = 18
-_ENTRY_AT = 22
 
 
 class BadIndex(StoreDamaged):
