@@ -1,7 +1,8 @@
 """The clocks of this machine, as age and steady time are made of them (shards.clock, shards.steady).
 
-The first shard has the age on its disk, so it knows what steady time is in this boot: CLOCK_BOOTTIME and a constant. It leaves
-the constant in the run directory, where the processes that have no store find it.
+A shard has the age on its disk, so it knows what steady time is in this boot: CLOCK_BOOTTIME and a constant. It leaves the constant
+in the run directory, where the processes that have no store find it. They go by the first shard, always: shards may
+differ by seconds after a reboot whose clock was not believed. Only while that one cannot be opened, another one speaks for it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from actors.topology import write_whole
 from shards.clock import Reading
 
 _NAME = "steady-clock"
+_FIRST = 0
 
 
 def read_clocks() -> Reading:
@@ -21,25 +23,35 @@ def read_clocks() -> Reading:
     return Reading(time.time_ns() // 1_000_000, boot_id(), time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
 
 
-def tell_steady(run_dir: Path, steady_ms: int, now: Reading) -> None:
+def tell_steady(run_dir: Path, shard: int, steady_ms: int, now: Reading) -> None:
     """A run lives in one boot, so this is true for as long as anybody can read it."""
-    write_whole(run_dir / _NAME, str(steady_ms - now.boottime_ms))
+    write_whole(run_dir / f"{_NAME}.{shard}", str(steady_ms - now.boottime_ms))
 
 
 class Steady:
     """Steady time in a process without a store."""
 
-    __slots__ = ("_base_ms", "_path")
+    __slots__ = ("_base_ms", "_n_shards", "_run_dir")
 
-    def __init__(self, run_dir: Path) -> None:
-        self._path = run_dir / _NAME
+    def __init__(self, run_dir: Path, n_shards: int) -> None:
+        self._run_dir = run_dir
+        self._n_shards = n_shards
         self._base_ms: int | None = None
 
     def now_ms(self) -> int:
-        """Until the first shard of this run has been open for the first time, the wall clock: nobody can store anything before."""
-        if self._base_ms is None:
-            try:
-                self._base_ms = int(self._path.read_text(encoding="utf-8"))
-            except FileNotFoundError:
-                return time.time_ns() // 1_000_000
-        return self._base_ms + time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+        """Until any shard of this run has been open for the first time, the wall clock: nobody can store anything before."""
+        base_ms = self._base_ms
+        if base_ms is None:
+            base_ms = self._base_ms = self._told(_FIRST)
+        if base_ms is None:
+            others = (self._told(shard) for shard in range(_FIRST + 1, self._n_shards))
+            base_ms = next((told for told in others if told is not None), None)
+        if base_ms is None:
+            return time.time_ns() // 1_000_000
+        return base_ms + time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+    def _told(self, shard: int) -> int | None:
+        try:
+            return int((self._run_dir / f"{_NAME}.{shard}").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None

@@ -99,7 +99,7 @@ class GatewayServer:
         rng = random.Random(secrets.randbits(64))
         self._core = GatewayCore(name, slots, topology.n_sessions, gateway_options(config), rng)
         self._pump = Pump(self._tick)
-        self._steady = Steady(topology.run_dir)
+        self._steady = Steady(topology.run_dir, topology.n_shards)
         self._shards = [ShardClient(i, topology.shard_endpoint(i), self, secret, "gateway", name) for i in range(topology.n_shards)]
         self._sessions = [_SessionLink(self, i, topology.session_endpoint(i), secret, name) for i in range(topology.n_sessions)]
         self._peers = _PeerLinks(self)

@@ -72,7 +72,7 @@ class SessionServer:
         self._sweep_ms = config.durable_sessions.session_gc_interval.ms
         self._routes_collected = 0
         self._pump = Pump(self._tick)
-        self._steady = Steady(topology.run_dir)
+        self._steady = Steady(topology.run_dir, topology.n_shards)
         self._shards = [
             ShardClient(shard, topology.shard_endpoint(shard), self, topology.secret, "session", name) for shard in range(topology.n_shards)
         ]

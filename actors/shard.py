@@ -178,8 +178,7 @@ class ShardServer:
         self._wall_written = WallRow.decode(wall) if wall else None
         self._steady = SteadyClock(self._wall_written, AgeMark.decode(mark) if mark else None, age_ms, now.wall_ms)
         steady_ms = self._steady.steady_ms(age_ms)
-        if self._index == 0:
-            tell_steady(self._topology.run_dir, steady_ms, now)
+        tell_steady(self._topology.run_dir, self._index, steady_ms, now)
         salvage = self._config.durable_storage.messages.on_damage == "salvage"
         self._store = Store.open(self._engine, store_options(self._config), age_ms, steady_ms, salvage)
         self._damage_told = 0

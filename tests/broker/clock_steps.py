@@ -30,8 +30,8 @@ TEN_YEARS_S = 10 * 365 * 24 * HOUR_S
 LONG_S = 7_200
 """What is planted lives so long: longer than any check, and than the hour that a reboot with a clock an hour ahead is believed."""
 SHORT_S = 2
-OF_TIMERS_S = 4.0
-"""After its time, something may be late by this; a machine that is busy with other things is late itself."""
+OF_DROPS_S = 20.0
+"""After its retention, a message may be there by this: a generation's length, a look a second, and one that is busy with others."""
 ROUNDING_S = 3.0
 """Message Expiry is whole seconds, rounded up at each hop, and an age may be as old as one turn."""
 MARK_S = 10.0
@@ -62,6 +62,7 @@ class Came:
 
     payload: str
     left_s: int | None
+    packet_id: int
 
 
 class Dial(Hand):
@@ -99,7 +100,8 @@ class Dial(Hand):
         read = wire.read_publish(5, packet.flags, packet.body)
         if acknowledge and read.qos == 1:
             self.acknowledge(wire.PUBACK, read.packet_id)
-        return Came(read.payload.decode(), _left_s(packet.body, 2 + len(read.topic.encode()) + (2 if read.qos else 0)))
+        left_s = _left_s(packet.body, 2 + len(read.topic.encode()) + (2 if read.qos else 0))
+        return Came(read.payload.decode(), left_s, read.packet_id)
 
     async def all_that_comes(self) -> list[Came]:
         """Until nothing has come for half a second."""
@@ -157,9 +159,14 @@ class Stepped:
 
     # -------------------------------------------------------------- what is done to it
 
-    async def restart(self, *, step_s: float = 0.0, reboot: bool = False, gently: bool = False) -> None:
-        """Every process ends, the clocks are moved meanwhile, and the broker starts again."""
+    async def restart(
+        self, *, step_s: float = 0.0, reboot: bool = False, gently: bool = False, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Every process ends, the clocks are moved meanwhile, and the broker starts again, with other settings if there are any."""
         await asyncio.to_thread(self.broker.down if gently else self.broker.kill_all)
+        if settings is not None:
+            options = self.broker.options
+            self.broker.options = Options({**options.settings, **settings}, options.config, options.environment)
         if reboot:
             self.clocks.reboot(step_s)
         else:
@@ -190,6 +197,17 @@ class Stepped:
     def logged(self, event: str) -> int:
         """How often the broker has logged it."""
         return sum(path.read_text(errors="replace").count(event) for path in (self.broker.data_dir / "logs").rglob("*") if path.is_file())
+
+    async def alarms(self) -> tuple[int, int, int]:
+        """Steps that `storage info` knows, and lines in the log about steps and about jumps over a reboot."""
+        steps = (await self.info())["clock_steps"]
+        assert isinstance(steps, int)
+        return steps, self.logged("shard.clock_stepped"), self.logged("shard.clock_jumped")
+
+    async def until_alarms_are(self, steps: int, stepped: int, jumped: int) -> None:
+        deadline = time.monotonic() + 8
+        while (found := await self.alarms()) != (steps, stepped, jumped):
+            require(time.monotonic() < deadline, f"alarms are {found}, ({steps}, {stepped}, {jumped}) are right")
 
     async def until_logged(self, event: str, more_than: int) -> None:
         deadline = time.monotonic() + 8
@@ -251,6 +269,26 @@ class Stepped:
             f"{planted.name}: {what} of {planted.lives_s} s has {left_s} s left, {lower:.0f} to {upper:.0f} are right",
         )
 
+    async def is_over(self, planted: Planted) -> None:
+        """Its time passed while the machine was off: neither the session nor the retained message is there."""
+        away = await Dial.dial(self.port, f"{planted.name}-away", expiry_s=planted.lives_s)
+        require(not away.present, f"{planted.name}: the session is there after its end")
+        await away.close()
+        other = await Dial.dial(self.port, f"{planted.name}-other", clean=True)
+        await other.subscribe(f"kept/{planted.name}", 1)
+        require(not await other.all_that_comes(), f"{planted.name}: the retained message is there after its end")
+        await other.close()
+
+    async def is_dropped(self, planted: Planted, retention_s: float, unsure_s: float = 0.0) -> None:
+        """Its messages go with their generation: not before their time, and not much later."""
+        while f"{planted.name}/plain" in await self.dump(f"{planted.name}/#"):
+            passed_s = time.monotonic() - planted.at_s
+            latest_s = retention_s + unsure_s + OF_DROPS_S
+            require(passed_s < latest_s, f"{planted.name}: messages are there after {passed_s:.0f} s, retention is {retention_s:.0f} s")
+            await asyncio.sleep(1)
+        passed_s = time.monotonic() - planted.at_s
+        require(passed_s > retention_s - 1, f"{planted.name}: messages were dropped after {passed_s:.0f} s of {retention_s:.0f} s")
+
     async def goes_on(self, name: str) -> None:
         """What is planted now ends at its time: time does not stand still."""
         wall_ms = self.clocks.wall_ms()
@@ -300,6 +338,38 @@ class Stepped:
         await self.until_logged("shard.clock_accepted", before)
         await self.ended(second, watch)
         await self.until_suspended_is(False)
+
+
+class Queue:
+    """A message that waits in the memory of a gateway, for a subscriber whose window is full."""
+
+    def __init__(self, name: str, lives_s: int = LONG_S) -> None:
+        self._name = name
+        self._lives_s = lives_s
+
+    async def fill(self, port: int) -> None:
+        self._subscriber = await Dial.dial(port, f"{self._name}-slow", clean=True, receive_max=1)
+        await self._subscriber.subscribe(f"{self._name}/#", 1)
+        publisher = await Dial.dial(port, f"{self._name}-fast", clean=True)
+        for payload in ("first", "second"):
+            await publisher.store(f"{self._name}/x", payload, expiry_s=self._lives_s)
+        self._at_s = time.monotonic()
+        await publisher.close()
+        self._first = await self._subscriber.came(acknowledge=False)
+
+    async def drain(self) -> None:
+        """The second one comes, with the time that it really has left."""
+        self._subscriber.acknowledge(wire.PUBACK, self._first.packet_id)
+        try:
+            second = await self._subscriber.came()
+        except TimeoutError:
+            raise ClockFault(f"{self._name}: a message that waited in a gateway has gone early") from None
+        right_s = self._lives_s - (time.monotonic() - self._at_s)
+        require(
+            second.left_s is not None and abs(second.left_s - right_s) <= ROUNDING_S,
+            f"{self._name}: a message that waited in a gateway has {second.left_s} s left, {right_s:.0f} are right",
+        )
+        await self._subscriber.close()
 
 
 @asynccontextmanager
