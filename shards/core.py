@@ -84,7 +84,7 @@ from shards.publishing import Publishing
 from shards.reading import Reader
 from shards.retained import NOTHING_WAITS, RetainedHome
 from shards.retention import Retention
-from shards.routes import Routes
+from shards.routes import CAPTURE_OF_SETTINGS, Routes
 from shards.rows import pack_row, unpack_row
 from shards.slots import SlotTable
 from shards.store import Store
@@ -122,7 +122,7 @@ class ShardCore:
         self._retained = RetainedHome(engine)
         self._inbox = Inbox(engine, self._retained.newest_waiting)
         timers = Timers(engine)
-        self._routes = Routes(engine)
+        self._routes = Routes(engine, options.capture)
         self._fences = RouteFences(engine)
         self._homes = Homes(engine, shard, timers)
         self._owners = Owners(engine, self._homes)
@@ -219,6 +219,7 @@ class ShardCore:
                 self.retention.told(shard, result)
             case SettingsChanged(options, store):
                 self._options, self._tail.bytes_max = options, options.tail_bytes_max
+                self._routes.capture(CAPTURE_OF_SETTINGS, options.capture)
                 self._housekeeping.settings_changed(options, store)
             case _ as never:
                 assert_never(never)
@@ -358,7 +359,8 @@ class ShardCore:
         draft = self._draft
         out = Outcome()
         if isinstance(entry, LeaseEntry):
-            return self._leases.take(draft, entry, role, age_ms, self._store.generations()[0].since - 1, self._clock), 0
+            earliest = min(info.since for info in self._store.generations()) - 1
+            return self._leases.take(draft, entry, role, age_ms, earliest, self._clock), 0
         match entry:
             case Publish():
                 published, waits = self._publishing.publish(draft, entry)

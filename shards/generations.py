@@ -164,7 +164,7 @@ class Generations:
         """The map in force."""
         self._wanted = self.classes if classes is None else classes
         self._unsaved: list[Op] = []
-        self._take_periods()
+        self._compare()
 
     @classmethod
     def open(
@@ -201,11 +201,6 @@ class Generations:
     def currents(self) -> list[GenerationInfo]:
         """Of each class in force, the default first."""
         return [self._infos[self._currents[klass]] for klass in self.classes.names if klass in self._currents]
-
-    @property
-    def map_changed(self) -> bool:
-        """Another map is wanted than the one in force: the next roll of all classes brings it."""
-        return not self._wanted.sorts_as(self.classes)
 
     def period_ms(self, info: GenerationInfo, default_ms: int) -> int:
         """How long this generation is kept when it is sealed; default_ms: the period of the default class."""
@@ -259,7 +254,7 @@ class Generations:
         self._options = options
         if classes is not None:
             self._wanted = classes
-            self._take_periods()
+            self._compare()
 
     def create_next(self, of_all: bool = False) -> bool:
         """Make one family for the next roll, for an idle moment: it blocks for a few syncs. of_all: for a roll of all classes, which takes
@@ -300,6 +295,7 @@ class Generations:
             self._seal(old.id)
         if klass is None and self._wanted != self.classes:
             self.classes = self._wanted
+            self.map_changed = False
             ops.append((HOME_FAMILY, CLASSES_ROW, self.classes.encode()))
         return ops + [op for _, layout in began for op in layout.take_growth()]
 
@@ -399,6 +395,7 @@ class Generations:
 
     def _first(self, age_ms: int, wall_ms: int) -> None:
         self.classes = self._wanted
+        self.map_changed = False
         ops: list[Op] = []
         for number, name in enumerate(self.classes.names, 1):
             self._engine.create_family(number)
@@ -438,8 +435,10 @@ class Generations:
         of_it = [info for info in self._infos.values() if info.klass == klass and info.period_ms != period_ms]
         return [self._put(replace(info, period_ms=period_ms)) for info in of_it]
 
-    def _take_periods(self) -> None:
-        """Periods say nothing of where a message is: they need no roll, only to be known when their class has gone."""
+    def _compare(self) -> None:
+        self.map_changed = not self._wanted.sorts_as(self.classes)
+        """Another map is wanted than the one in force: the next roll of all classes brings it."""
+        # Periods say nothing of where a message is: they need no roll, only to be known when their class has gone.
         if not self.map_changed and self._wanted != self.classes:
             self.classes = self._wanted
             self._unsaved = [(HOME_FAMILY, CLASSES_ROW, self.classes.encode())]

@@ -21,9 +21,10 @@ from shards.clock import AgeMark, PositionClock
 from shards.draft import Draft
 from shards.engine import HOME_FAMILY, Engine
 from shards.events import TickEnded
+from shards.generations import GenerationInfo
 from shards.homes import Homes, Outcome
 from shards.inbox import Inbox
-from shards.options import ShardOptions
+from shards.options import GENERATIONS_MAX_BY_SIZE, ShardOptions
 from shards.owners import Owners
 from shards.retention import Retention
 from shards.rows import META, pack_row
@@ -40,6 +41,9 @@ LOST_CONNECTIONS_PER_RECORD = 500
 TIMERS_PER_RECORD = 250
 ROWS_ERASED_PER_RECORD = 500
 IN_FLIGHT_MAX = 4
+PREPARED_AT = 0.9
+"""Of its length or size: from here on the family of the next generation is made ahead."""
+NEW_MAP_PAUSE_MS = 20
 TURN_MS = 500
 """The longest between two turns."""
 _EVERY_US = 1_000_000
@@ -97,6 +101,8 @@ class Housekeeping:
         wait = min(TURN_MS, self._timers.next_due_ms - self._age_ms)
         if self._sweep.running:
             wait = min(wait, self._sweep.PAUSE_MS)
+        if self._store.map_changed:
+            wait = min(wait, NEW_MAP_PAUSE_MS)
         if self._retention.asking:
             wait = min(wait, self._retention.PAUSE_MS)
         return max(1, wait)
@@ -122,6 +128,8 @@ class Housekeeping:
             homes.lose_gateways(draft, now.age_ms, LOST_CONNECTIONS_PER_RECORD, out)
         if room and self._store.wants_tick(self._clock.last, self._clock.now):
             draft.ops.append((HOME_FAMILY, POSITION_ROW, pack_row((self._clock.take(),))))
+        if self._store.map_changed and room:
+            self._change_classes(draft, now)
         if now.elapsed_us - self._housekept_us >= _EVERY_US:
             self._housekept_us = now.elapsed_us
             self._inbox.forget_silent(draft, now.elapsed_us)
@@ -189,12 +197,35 @@ class Housekeeping:
 
     def _generations(self, draft: Draft, now: TickEnded) -> None:
         """Making and dropping families writes to the disk at once."""
-        current = self._store.generations()[-1]
-        if now.age_ms - current.created_age_ms >= self._options.generation_ms and self._clock.last > current.since:
-            draft.ops.extend(self._store.roll(self._clock.take(), now.age_ms, now.wall_ms))
+        if not self._store.map_changed:
+            self._roll(draft, now)
         gone = self._retention.look(draft, now.age_ms, now.wall_ms, now.age_suspended)
         if gone is not None:
             self._erasing.append((self._clock.take(), gone))
+
+    def _roll(self, draft: Draft, now: TickEnded) -> None:
+        """At most one class in a turn, the one whose generation is oldest: so the loop waits for one family, which is there already if
+        it was to be seen that it would be wanted."""
+        store, options = self._store, self._options
+        due: list[GenerationInfo] = []
+        soon = False
+        for info in store.currents():
+            age_ms, size = now.age_ms - info.created_age_ms, store.put_bytes(info.id)
+            length_ms = min(options.generation_ms, store.period_ms(info, options.retention_ms))
+            full = size >= options.generation_bytes and len(store.generations()) < GENERATIONS_MAX_BY_SIZE
+            if (age_ms >= length_ms or full) and self._clock.last > info.since:
+                due.append(info)
+            soon = soon or age_ms >= length_ms * PREPARED_AT or size >= options.generation_bytes * PREPARED_AT
+        if due:
+            oldest = min(due, key=lambda info: info.created_age_ms)
+            draft.ops.extend(store.roll(self._clock.take(), now.age_ms, now.wall_ms, oldest.klass))
+        elif soon:
+            store.create_next()
+
+    def _change_classes(self, draft: Draft, now: TickEnded) -> None:
+        """All classes roll at one position; the families for that are made before, one in a turn."""
+        if not self._store.create_next(of_all=True):
+            draft.ops.extend(self._store.roll(self._clock.take(), now.age_ms, now.wall_ms))
 
     def committed(self, position: int) -> None:
         while self._erasing and self._erasing[0][0] <= position:

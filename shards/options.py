@@ -6,15 +6,22 @@ from dataclasses import dataclass
 
 from shards.persistence import Persistence
 
+UNLIMITED = 1 << 62
+GENERATIONS_MAX_BY_SIZE = 200
+"""With so many generations in a store, size alone begins no more: making one takes longer the more there are."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardOptions:
-    """messages_per_record_max bounds a record (local_write_buffer.max_items).  generation_ms: length of a generation.
-    retention_ms: how long a sealed generation is kept.  tail_bytes_max: RAM for the newest messages.
-    gc_interval_ms: from the end of one sweep to the next.  gc_batch: rows that a sweep looks at in one record."""
+    """messages_per_record_max bounds a record (local_write_buffer.max_items).  generation_ms: length of a generation, unless the period
+    of its class is shorter.  retention_ms: period of the default class, how long a sealed generation is kept.  tail_bytes_max: RAM
+    for the newest messages.  gc_interval_ms: from the end of one sweep to the next.  gc_batch: rows that a sweep looks at in one
+    record."""
 
     messages_per_record_max: int = 1000
     generation_ms: int = 86_400_000
+    generation_bytes: int = UNLIMITED
+    """With so many bytes of messages a generation is sealed, whatever its age; see GENERATIONS_MAX_BY_SIZE."""
     retention_ms: int = 604_800_000
     tail_bytes_max: int = 16 << 20
     store_qos0: bool = False
@@ -24,5 +31,7 @@ class ShardOptions:
     gc_batch: int = 100
     await_rel_ms: int = 0
     """After this the id of a QoS 2 message is free without PUBREL (shards.incoming); 0: never."""
+    capture: tuple[bytes, ...] = ()
+    """Topics that match one of these filters are stored whether a session wants them or not."""
     hold_unread: bool = False
     """A generation waits until all sessions have acknowledged all of it (shards.unread)."""

@@ -1,14 +1,16 @@
-"""Which topics must be stored: the durable routes of one shard.
+"""Which topics must be stored: the durable routes of one shard, and what is stored though no session wants it.
 
 On disk a route is one row per subscription id, never a counter: a repeated addition changes nothing, a removal names the id
 it removes.  In RAM literal filters are kept as 64-bit hashes with the number of ids behind them (two filters with one hash
 store a message too many, never one too few), wildcard filters in a trie.
 
-Holds: a topic is wanted exactly when a route row present in the log before it matches it (or shares its hash).
+Holds: a topic is wanted exactly when a route row present in the log before it, or a filter that is captured, matches it (or shares its
+hash).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 
 from mqtt.trie import FilterTrie
@@ -25,20 +27,46 @@ def _is_wildcard(topic_filter: bytes) -> bool:
     return b"+" in topic_filter or topic_filter.endswith(b"#")
 
 
+CAPTURE_OF_SETTINGS = ""
+"""The owner of the filters of `durable_storage.messages.capture`."""
+
+
 class Routes:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, capture: Iterable[bytes] = ()) -> None:
         self.generation = 1
         self._literal: dict[int, int] = {}
         self._wild: FilterTrie[int] = FilterTrie()
         self._count = 0
+        self._captured: dict[str, list[tuple[int, bytes]]] = {}
+        self._next_captured = -1
         start, end = ROUTE, successor(ROUTE)
         while rows := engine.scan(HOME_FAMILY, start, end, 4096):
             for key, value in rows:
                 self._remember(int.from_bytes(key[1:], "big"), unpack_row(value)[0])
             start = rows[-1][0] + b"\x00"
+        self.capture(CAPTURE_OF_SETTINGS, capture)
 
     def __len__(self) -> int:
+        """Routes of sessions."""
         return self._count
+
+    def capture(self, owner: str, filters: Iterable[bytes]) -> None:
+        """From now on topics that match one of these are wanted too, instead of what this owner has named before. Not on disk: who
+        wants it says so again after a start."""
+        before, wanted = self._captured.get(owner, []), list(filters)
+        if [topic_filter for _, topic_filter in before] == wanted:
+            return
+        for number, topic_filter in before:
+            self._withdraw(number, topic_filter)
+        # Numbers below 0 are of no subscription.
+        named = [(self._next_captured - index, topic_filter) for index, topic_filter in enumerate(wanted)]
+        self._next_captured -= len(named)
+        for number, topic_filter in named:
+            self._want(number, topic_filter)
+        self._captured[owner] = named
+        if not named:
+            del self._captured[owner]
+        self.generation += 1
 
     def add(self, draft: Draft, sub_id: int, topic_filter: bytes, client: bytes = b"") -> None:
         key = ROUTE + u64(sub_id)
@@ -56,15 +84,7 @@ class Routes:
         topic_filter: bytes = unpack_row(row)[0]
         self._count -= 1
         self.generation += 1
-        if _is_wildcard(topic_filter):
-            self._wild.remove(topic_filter, sub_id)
-            return
-        hashed = _hash(topic_filter)
-        left = self._literal[hashed] - 1
-        if left:
-            self._literal[hashed] = left
-        else:
-            del self._literal[hashed]
+        self._withdraw(sub_id, topic_filter)
 
     def page(self, draft: Draft, home: int, after: int, count_max: int) -> list[tuple[int, bytes]]:
         """(sub id, client) of routes whose subscriptions are at home in that shard, after a sub id."""
@@ -82,8 +102,22 @@ class Routes:
     def _remember(self, sub_id: int, topic_filter: bytes) -> None:
         self._count += 1
         self.generation += 1
+        self._want(sub_id, topic_filter)
+
+    def _want(self, number: int, topic_filter: bytes) -> None:
         if _is_wildcard(topic_filter):
-            self._wild.add(topic_filter, sub_id)
+            self._wild.add(topic_filter, number)
         else:
             hashed = _hash(topic_filter)
             self._literal[hashed] = self._literal.get(hashed, 0) + 1
+
+    def _withdraw(self, number: int, topic_filter: bytes) -> None:
+        if _is_wildcard(topic_filter):
+            self._wild.remove(topic_filter, number)
+            return
+        hashed = _hash(topic_filter)
+        left = self._literal[hashed] - 1
+        if left:
+            self._literal[hashed] = left
+        else:
+            del self._literal[hashed]
