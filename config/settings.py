@@ -40,11 +40,6 @@ class Setting:
     why: str
     effect: Effect
 
-    @property
-    def variable(self) -> str:
-        """Name of its environment variable."""
-        return "HOLDFAST__" + self.key.upper().replace(".", "__")
-
 
 def _bounds(field: FieldInfo) -> tuple[int | None, int | None]:
     low: Any = next((m.ge for m in field.metadata if isinstance(m, Ge)), None)

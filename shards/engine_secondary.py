@@ -1,7 +1,7 @@
 """The engine port for looking only: a RocksDB secondary instance beside whoever owns the store, or over one that is stopped.
 
 It takes no lock and changes no file of the store. What it shows is the store at the moment of opening, the write-ahead log
-included, so also what is written and not yet synced; `catch_up` moves on to now. Every change is refused.
+included, so also what is written and not yet synced. Every change is refused.
 Its own notes go into a scratch directory of the caller's.
 """
 
@@ -39,13 +39,6 @@ class SecondaryEngine(RocksEngine):
         self._options = options
         self._rdicts = {family_of(path, name): self._db.get_column_family(name) for name in names}
         self._handles = {}
-
-    def catch_up(self) -> None:
-        """Show what the owner has written since."""
-        try:
-            self._db.try_catch_up_with_primary()
-        except Exception as error:
-            raise mapped(f"catch up with {self._path}", error) from error
 
     def keys_estimated(self, family: int) -> int:
         return self._rdict(family).property_int_value("rocksdb.estimate-num-keys") or 0

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 from typing import NewType
 
-ShardIndex = NewType("ShardIndex", int)
-Position = NewType("Position", int)
 ConnNo = NewType("ConnNo", int)
-SessionId = NewType("SessionId", int)
 SubId = NewType("SubId", int)
-Token = NewType("Token", int)
 
 SHARD_BITS = 8
 EXPIRY_NEVER = 0xFFFFFFFF
@@ -21,10 +17,6 @@ EXPIRY_NEVER = 0xFFFFFFFF
 
 def conn_no(counter: int, shard: int) -> ConnNo:
     return ConnNo(counter << SHARD_BITS | shard)
-
-
-def shard_of_conn(number: int) -> int:
-    return number & 0xFF
 
 
 def sub_id(shard: int, token: int, counter: int) -> SubId:

@@ -43,7 +43,6 @@ class Findings:
     told: int = 0
     late: int = 0
     """Deliveries that were read on an older connection after the newer CONNACK: they were under way."""
-    answered_late: int = 0
     came_again: int = 0
     stale_sent: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -57,7 +56,6 @@ class Connection(asyncio.Protocol):
         self.number = number
         self.sent_ns = self.accepted_ns = self.superseded_ns = self.closed_ns = 0
         self.reason = 0
-        self.went = False
         self.transport: asyncio.Transport | None = None
         self._packets = wire.Reader()
 
@@ -199,7 +197,6 @@ class Taken:
     def _speak_late(self, older: Connection) -> None:
         for packet_id, (kind, _) in self._held.items():
             older.write(wire.answer(kind, packet_id))
-            self._findings.answered_late += 1
         if older.number % STALE_EVERY == 0:
             self._findings.stale_sent += 1
             payload = f"{self.client_id} {older.number} published too late".encode()
