@@ -1,5 +1,8 @@
 """The controller: makes every actor of this broker, has them started in order, and puts back what Ray has given up.
 
+Also brings changed settings (actors.snapshot) to those that run: it looks for a newer snapshot twice a second, and tells whoever has not
+said that it has it, until it has. A controller that is started anew tells everybody again, which changes nothing.
+
 Control side only. Restarting a process that died is Ray's work, starting the server in it is its host's (actors.host), and finding
 each other again is the links': with the controller dead all of that goes on, nothing is published through here.
 Does not watch Ray itself; that is the launcher.
@@ -13,10 +16,15 @@ from typing import Protocol
 
 import structlog
 
+from actors.logs import set_level
 from actors.ports import Gone, Member, Unavailable
+from actors.snapshot import Watched
 from actors.topology import Announcement, Health, Role, Topology, announce, member_name
+from config.load import from_json
+from config.schema import Config
 
 ROUND_S = 2.0
+SETTINGS_EVERY_S = 0.5
 ANSWER_S = 5.0
 PAUSE_S = 0.1
 BEGIN_ORDERLY_S = 20.0
@@ -39,7 +47,10 @@ class ControllerServer:
         self._deployment = deployment
         self._pause = pause
         self._members: dict[tuple[Role, int], Member] = {}
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
+        self._settings = Watched(topology)
+        self._taken: dict[tuple[Role, int], int] = {}
+        """The version of the settings that each has said to have."""
         self._announcement: Announcement | None = None
         self._log = structlog.get_logger()
 
@@ -55,18 +66,21 @@ class ControllerServer:
         for role in ("shard", "session", "gateway"):
             await asyncio.gather(*[self._begin(*member) for member in self._members if member[0] == role])
         self._announcement = announcement
-        self._watching = asyncio.get_running_loop().create_task(self._watch())
+        self._watching = [asyncio.get_running_loop().create_task(each) for each in (self._watch(), self._bring_settings())]
         return announcement
 
     async def stop(self) -> None:
         """Stop everyone, those first who would still give the others work."""
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in self._watching:
+            task.cancel()
         for role, within in STOP_S.items():
             await asyncio.gather(*[self._stop(*member, within) for member in self._members if member[0] == role])
 
     async def health(self) -> Health:
         return Health(self._announcement is not None, f"{len(self._members)} actors")
+
+    def reconfigure(self, config: Config) -> None:
+        """It uses none of them."""
 
     async def _begin(self, role: Role, index: int) -> None:
         deadline = asyncio.get_running_loop().time() + BEGIN_ORDERLY_S
@@ -110,3 +124,25 @@ class ControllerServer:
                     self._log.error("member.gone", member=member_name(role, index), reason=str(error))
                     unwell.add(member)
                     self._members[member] = self._deployment.create(role, index)
+
+    async def _bring_settings(self) -> None:
+        refused: set[tuple[tuple[Role, int], int]] = set()
+        while True:
+            if self._settings.changed():
+                set_level(from_json(self._settings.snapshot.config).log.level)
+            version = self._settings.snapshot.version
+            behind = [member for member in self._members if self._taken.get(member, 0) < version]
+            for member, reason in await asyncio.gather(*[self._bring(member) for member in behind]):
+                if reason and (member, version) not in refused:
+                    refused.add((member, version))
+                    self._log.warning("settings.not_taken", member=member_name(*member), version=version, reason=reason)
+            await asyncio.sleep(SETTINGS_EVERY_S)
+
+    async def _bring(self, member: tuple[Role, int]) -> tuple[tuple[Role, int], str]:
+        """The member, and why it has not taken them; it is asked again."""
+        snapshot = self._settings.snapshot
+        try:
+            self._taken[member] = await self._members[member].reconfigure(snapshot.version, snapshot.config, ANSWER_S)
+        except (Unavailable, Gone) as error:
+            return member, str(error)
+        return member, ""

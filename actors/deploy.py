@@ -23,6 +23,7 @@ from actors.host import Host
 from actors.logs import open_log
 from actors.ports import RayMember
 from actors.processes import DATA_MARK, RUN_MARK
+from actors.snapshot import settings_in_force
 from actors.topology import Role, Topology, member_name
 
 MAX_CALLS = 64
@@ -32,7 +33,8 @@ PRODUCT = "actors.deploy:PRODUCT_TABLE"
 def prepare(topology: Topology, role: Role, index: int) -> bool:
     """What comes first in a new process: its log. True when Ray runs the constructor again because the process before this one died."""
     name = member_name(role, index)
-    open_log(topology.log_dir / f"{name}.log", topology.log_level, as_json=topology.log_json, who=name)
+    level = settings_in_force(topology).log.level
+    open_log(topology.log_dir / f"{name}.log", level, as_json=topology.log_json, who=name)
     return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 

@@ -24,9 +24,9 @@ from actors.links import Link, LinkClient, LinkServer
 from actors.pump import Pump, settle_gc
 from actors.settings import gateway_options
 from actors.shard_client import ShardClient
+from actors.snapshot import settings_in_force
 from actors.topology import Announcement, Health, ListenerInfo, Topology, announce, incarnation_name, member_name
-from config.load import from_json
-from config.schema import TcpListener
+from config.schema import Config, TcpListener
 from gateway import frames as peer_frames
 from gateway.core import GatewayCore
 from gateway.events import (
@@ -48,6 +48,7 @@ from gateway.events import (
     RetainedTold,
     SessionLinked,
     SessionLost,
+    SettingsChanged,
     ShardLinked,
     ShardLost,
     SocketLost,
@@ -88,7 +89,7 @@ class GatewayServer:
         if self._started is not None:
             return self._started
         topology = self._topology
-        config = from_json(topology.config_json)
+        config = settings_in_force(topology)
         self.connect_bytes_max = int(config.gateway.connect_limit)
         self.packet_bytes_max = int(config.gateway.packet_bytes_max)
         self.topic_names = TopicNames(config.gateway.topic_levels_max)
@@ -145,6 +146,10 @@ class GatewayServer:
     async def health(self) -> Health:
         away = [client.shard for client in self._shards if not client.linked] if self._started else []
         return Health(self._started is not None, f"shards away: {away}" if away else "")
+
+    def reconfigure(self, config: Config) -> None:
+        self.connect_bytes_max = int(config.gateway.connect_limit)
+        self._feed(SettingsChanged(gateway_options(config)))
 
     def counters(self) -> dict[str, int]:
         return {**asdict(self._core.counters), "connections": len(self._connections)}

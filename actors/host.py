@@ -15,10 +15,15 @@ from typing import Protocol
 
 import structlog
 
+from actors.logs import set_level
+from actors.snapshot import confirm, read_snapshot
 from actors.topology import Announcement, Health, Role, Topology, member_name, write_whole
+from config.load import from_json
+from config.schema import Config
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 5.0
+NOT_STARTED = -1
 
 
 class RunEnded(Exception):
@@ -35,6 +40,9 @@ class Server(Protocol):
         """Finish what is under way, commit, close."""
 
     async def health(self) -> Health: ...
+
+    def reconfigure(self, config: Config) -> None:
+        """Go on with these settings. Asked only when it has started; those that cannot change while it runs are as they were."""
 
 
 class Host:
@@ -53,6 +61,8 @@ class Host:
         self._starting: asyncio.Task[None] | None = None
         self._started = False
         self._stopped = False
+        self._version = 0
+        """Of the settings (actors.snapshot) that the server has, or an older one."""
         self._first_pause = first_pause
         self._log = structlog.get_logger()
         if restarted:
@@ -81,6 +91,22 @@ class Host:
             return Health(False, "starting")
         return await self._server.health()
 
+    async def reconfigure(self, version: int, config: str) -> int:
+        """Take this snapshot if it is a newer one. The version that the server has then; NOT_STARTED: it reads them when it starts."""
+        if not self._started:
+            return NOT_STARTED
+        if version > self._version:
+            settings = from_json(config)
+            self._server.reconfigure(settings)
+            set_level(settings.log.level)
+            self._took(version)
+            self._log.info("settings.changed", version=version)
+        return self._version
+
+    def _took(self, version: int) -> None:
+        self._version = version
+        confirm(self._topology.run_dir, self._name, version)
+
     async def _keep_starting(self) -> None:
         pause = self._first_pause
         while not self._stopped:
@@ -88,6 +114,8 @@ class Host:
                 # Our run ended between our constructor and now. Started again, we shall not get past the constructor.
                 os._exit(1)
             try:
+                # Before the server reads them: what it has is not older.
+                version = read_snapshot(self._topology).version
                 announcement = await self._server.start()
             except Exception as error:  # Whatever it is: it may pass (a port, a lock, a disk), and the operator reads it in `up`.
                 sentence = str(error) or type(error).__name__
@@ -97,6 +125,7 @@ class Host:
                 pause = min(pause * 2, LONGEST_PAUSE_S)
             else:
                 self._started = True
+                self._took(version)
                 self._error_path.unlink(missing_ok=True)
                 self._log.info("server.started", listeners=len(announcement.listeners))
                 return

@@ -69,6 +69,11 @@ def open_log(path: Path, level: LogLevel, *, as_json: bool, who: str) -> None:
     )
 
 
+def set_level(level: LogLevel) -> None:
+    """From now on; loggers that were made before follow."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
+
+
 class _Bind:
     """Adds the same keys to every event, those of threads and tasks that never heard of them included."""
 

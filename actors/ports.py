@@ -38,6 +38,9 @@ class Member(Protocol):
 
     async def health(self, within: float) -> Health: ...
 
+    async def reconfigure(self, version: int, config: str, within: float) -> int:
+        """actors.host.Host.reconfigure."""
+
 
 class RayMember:
     """A Member that lives in a Ray actor made by actors.deploy."""
@@ -53,6 +56,9 @@ class RayMember:
 
     async def health(self, within: float) -> Health:
         return await _answer(self._handle.health.remote(), within)
+
+    async def reconfigure(self, version: int, config: str, within: float) -> int:
+        return await _answer(self._handle.reconfigure.remote(version, config), within)
 
     def end(self) -> None:
         """End the process, for good."""

@@ -19,8 +19,9 @@ from actors.links import Link, LinkServer
 from actors.pump import Pump, settle_gc
 from actors.settings import session_options
 from actors.shard_client import ShardClient
+from actors.snapshot import settings_in_force
 from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
-from config.load import from_json
+from config.schema import Config
 from sessions.core import SessionCore
 from sessions.events import (
     AskShard,
@@ -33,6 +34,7 @@ from sessions.events import (
     LiveEntered,
     QueryShard,
     Replied,
+    SettingsChanged,
     ShardLinked,
     ShardLost,
     TickEnded,
@@ -65,7 +67,7 @@ class SessionServer:
         if self._started is not None:
             return self._started
         topology = self._topology
-        config = from_json(topology.config_json)
+        config = settings_in_force(topology)
         name = incarnation_name("session", self._index)
         served = frozenset(shard for shard in range(topology.n_shards) if topology.session_of_shard(shard) == self._index)
         self._core = SessionCore(topology.n_shards, served, SlotTable.initial(topology.n_shards), session_options(config))
@@ -103,6 +105,10 @@ class SessionServer:
     async def health(self) -> Health:
         away = [client.shard for client in self._shards if not client.linked] if self._started else []
         return Health(self._started is not None and not away, f"shards away: {away}" if away else "")
+
+    def reconfigure(self, config: Config) -> None:
+        self._sweep_ms = config.durable_sessions.session_gc_interval.ms
+        self._feed(SettingsChanged(session_options(config)))
 
     def counters(self) -> dict[str, int]:
         return asdict(self._core.counters)

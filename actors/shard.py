@@ -28,8 +28,9 @@ from actors.links import Link, LinkServer
 from actors.pump import Pump, settle_gc
 from actors.settings import shard_options, store_options
 from actors.shard_client import ShardClient
+from actors.snapshot import settings_in_force
 from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
-from config.load import from_json
+from config.schema import Config
 from shards import committer as commits
 from shards.backends import open_backend
 from shards.clock import AgeClock, AgeMark, Reading
@@ -45,6 +46,7 @@ from shards.events import (
     LinkUp,
     Send,
     SendToShard,
+    SettingsChanged,
     SpaceChanged,
     Submit,
     TickEnded,
@@ -87,7 +89,7 @@ class ShardServer:
         if self._started is not None:
             return self._started
         topology = self._topology
-        self._config = from_json(topology.config_json)
+        self._config = settings_in_force(topology)
         self._engine = await self._open_engine()
         for sentence in getattr(self._engine, "damage_found", ()):
             log.error("shard.damage", shard=self._index, cause=sentence)
@@ -142,6 +144,11 @@ class ShardServer:
 
     async def health(self) -> Health:
         return Health(self._started is not None and not self._failed, self._failed)
+
+    def reconfigure(self, config: Config) -> None:
+        self._config = config
+        self._carry_out(self._handle(SettingsChanged(shard_options(config), store_options(config))))
+        self._pump.soon()
 
     def counters(self) -> dict[str, int]:
         store = self._store

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from actors.origin import Origin
 from actors.topology import ListenerInfo, LogLevel
 
 CONTRACT = (
@@ -49,13 +50,16 @@ class LaunchSpec:
     """`module:name` of the actors.deploy.Table to run: the product's, or one of a test."""
     start_within: float | None
     """Seconds until the first start must have succeeded; None: try for ever."""
+    origin: Origin = field(default_factory=Origin)
+    """Where the configuration was read, so that it can be read again."""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        return cls(**json.loads(text))
+        fields = json.loads(text)
+        return cls(**fields | {"origin": Origin.from_fields(fields["origin"])})
 
 
 def running_text(data_dir: Path, listeners: Iterable[ListenerInfo], dashboard: str, log_dir: Path) -> str:

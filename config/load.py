@@ -109,6 +109,11 @@ def load_with_sources(
     return Loaded(config, changed)
 
 
+def environment() -> dict[str, str]:
+    """What the environment of this process says of settings: for a later `load` that shall see the same."""
+    return {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
+
+
 def from_json(text: str) -> Config:
     """What `config.dump.dump_json` wrote: how a configuration travels to other processes."""
     return Config.model_validate_json(text)

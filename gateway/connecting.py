@@ -24,6 +24,8 @@ from shards.frames import NORMAL, Check, Connected, Entry, Will
 from shards.frames import Connect as ConnectEntry
 
 RECEIVE_MAXIMUM_DEFAULT = 65_535
+KEEP_ALIVE_GRACE = 1_500
+"""Milliseconds for a second of keep alive: one and a half times [MQTT-3.1.2-22]."""
 SUPERSEDED_EARLY_MAX = 10_000
 
 
@@ -97,10 +99,11 @@ class Connecting:
 
     def _take_limits(self, connection: Connection, packet: Connect) -> None:
         options = self._state.options
+        connection.receive_max_in = options.receive_maximum_in
         connection.receive_max = min(packet.properties.receive_maximum or RECEIVE_MAXIMUM_DEFAULT, options.max_inflight)
         connection.packet_max = packet.properties.maximum_packet_size or 0
         keep_alive_s = self._keep_alive_s(packet)
-        connection.keep_alive_ms = keep_alive_s * 1_500  # one and a half times [MQTT-3.1.2-22]
+        connection.keep_alive_ms = keep_alive_s * KEEP_ALIVE_GRACE
 
     def _keep_alive_s(self, packet: Connect) -> int:
         """Only MQTT 5 can be told that its keep alive is another one."""
@@ -221,13 +224,15 @@ class Connecting:
             return properties
         options = self._state.options
         asked_s = packet.properties.session_expiry_interval or 0
-        keep_alive_s = self._keep_alive_s(packet)
+        # As CONNECT found them: the settings may have changed since.
+        keep_alive_s = connection.keep_alive_ms // KEEP_ALIVE_GRACE
+        receive_max_in = connection.receive_max_in
         return replace(
             properties,
             session_expiry_interval=connection.expiry_s if connection.expiry_s != asked_s else None,
             assigned_client_identifier=connection.client.decode() if connection.assigned else None,
             server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
-            receive_maximum=options.receive_maximum_in if options.receive_maximum_in != RECEIVE_MAXIMUM_DEFAULT else None,
+            receive_maximum=receive_max_in if receive_max_in != RECEIVE_MAXIMUM_DEFAULT else None,
             topic_alias_maximum=options.topic_alias_maximum or None,
             retain_available=None if options.retain else 0,
             maximum_packet_size=options.packet_bytes_max,

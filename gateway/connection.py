@@ -50,8 +50,8 @@ class Connection:
     __slots__ = (
         "ack_ids", "ack_kind", "aliases", "answered", "assigned", "attached", "batch", "client", "congested", "conn", "deferred",
         "ephemeral", "expiry_s", "gone", "heard_ms", "held", "keep_alive_ms", "listener", "memory", "out", "owner", "packet_max", "paused",
-        "phase", "present", "qos1_unanswered", "qos2_in", "qos2_since", "receive_max", "release", "relinked", "request", "sent",
-        "session", "session_id", "shard", "socket", "subs", "subscribing", "touched", "unsubscribing", "version", "zone",
+        "phase", "present", "qos1_unanswered", "qos2_in", "qos2_since", "receive_max", "receive_max_in", "release", "relinked", "request",
+        "sent", "session", "session_id", "shard", "socket", "subs", "subscribing", "touched", "unsubscribing", "version", "zone",
     )  # fmt: skip
 
     def __init__(self, socket: int, listener: str = "") -> None:
@@ -103,6 +103,8 @@ class Connection:
         self.qos2_since: dict[int, int] = {}
         """When each was taken, the oldest first; only with an await_rel_timeout."""
         self.aliases: dict[int, bytes] = {}
+        self.receive_max_in = 65_535
+        """What its CONNACK has announced, or would have."""
 
         # Outbound.
         self.receive_max = 65_535

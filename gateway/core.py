@@ -41,6 +41,7 @@ from gateway.events import (
     RetainedTold,
     SessionLinked,
     SessionLost,
+    SettingsChanged,
     ShardLinked,
     ShardLost,
     SocketLost,
@@ -195,6 +196,8 @@ class GatewayCore:
                 self._subscribing.peers_changed(self._peers.links)
             case Stopping():
                 self._closing.stop()
+            case SettingsChanged(options):
+                state.options = options
             case _ as never:
                 assert_never(never)
         return []

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from gateway.frames import Frame as PeerFrame
+from gateway.options import Options
 from mqtt.packets import Item
 from sessions.frames import Frame as SessionFrame
 from shards.frames import Entry, Live, Reply, Superseded
@@ -145,13 +146,20 @@ class TickEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """Other options from now on, for connections that are opened from now on where it is about what their CONNACK says."""
+
+    options: Options
+
+
+@dataclass(frozen=True, slots=True)
 class Stopping:
     """Graceful shutdown: no new connections; every client gets DISCONNECT 0x8B once its acknowledgements are out."""
 
 
 Event: TypeAlias = (
     Opened | Received | Malformed | SocketLost | Congested | ShardLinked | ShardLost | Replied | FromShard | RetainedTold
-    | SessionLinked | SessionLost | FromSession | PeerLinked | PeerLost | FromPeer | TickEnded | Stopping
+    | SessionLinked | SessionLost | FromSession | PeerLinked | PeerLost | FromPeer | TickEnded | Stopping | SettingsChanged
 )  # fmt: skip
 
 

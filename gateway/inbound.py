@@ -147,10 +147,10 @@ class Inbound:
             self._closing.violation(connection, "too many messages without PUBREL", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
             return
         if connection.version == MQTT_5:
-            if connection.qos1_unanswered + len(connection.qos2_in) > options.receive_maximum_in:
+            if connection.qos1_unanswered + len(connection.qos2_in) > connection.receive_max_in:
                 self._closing.violation(connection, "more unanswered messages than announced", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
                 return
-        elif connection.sent - connection.answered > options.receive_maximum_in:
+        elif connection.sent - connection.answered > connection.receive_max_in:
             state.outbox.pause(connection, OWN_BOUND)
         queue = state.outbox.publish(connection, flags, packet_ids, topics, bodies)
         if queue.messages > options.shard_messages_max or queue.bytes > options.shard_bytes_max:
@@ -276,7 +276,7 @@ class Inbound:
             self._state.outbox.write(connection, connection.deferred.popleft()[1])
 
     def _read_again(self, connection: Connection) -> None:
-        if connection.paused & OWN_BOUND and 2 * connection.unanswered <= self._state.options.receive_maximum_in:
+        if connection.paused & OWN_BOUND and 2 * connection.unanswered <= connection.receive_max_in:
             self._state.resume(connection, OWN_BOUND)
 
     def shard_answered(self, queue: ShardQueue) -> None:

@@ -26,6 +26,7 @@ from sessions.events import (
     GatewayLost,
     LiveEntered,
     Replied,
+    SettingsChanged,
     ShardLinked,
     ShardLost,
     TickEnded,
@@ -108,6 +109,9 @@ class SessionCore:
                         self._routes.remove(home, client, sub_id, filter)
             case LiveEntered(_, live):
                 self._memory.entered(live)
+            case SettingsChanged(options):
+                state.options, state.reads = options, options.reads
+                self._sweeping.interval_changed()
             case _ as never:
                 assert_never(never)
         effects, state.effects = state.effects, []

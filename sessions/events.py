@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from sessions.frames import Frame as GatewayFrame
+from sessions.options import SessionOptions
 from shards.frames import Ask, Entry, Feed, FeedTaken, FeedWant, Live, Reply, Told, Work
 
 
@@ -92,9 +93,16 @@ class TickEnded:
     wall_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """Other options from now on.  What a connection or a session has taken of the former ones it keeps until it attaches again."""
+
+    options: SessionOptions
+
+
 Event: TypeAlias = (
     GatewayLinked | GatewayLost | FromGateway | ShardLinked | ShardLost | Replied | ToldBy | FeedReceived | WorkReceived | LiveEntered
-    | TickEnded
+    | TickEnded | SettingsChanged
 )  # fmt: skip
 
 

@@ -31,6 +31,10 @@ class Sweeping:
         self._at_ms: int | None = None
         self.queries: dict[int, int] = {}
 
+    def interval_changed(self) -> None:
+        """The next sweep counts from the next turn; one that is under way goes on."""
+        self._at_ms = None
+
     def turn(self) -> None:
         """Asks for no wake-up: any turn will do, and the shell takes one now and then."""
         now_ms = self._state.now_ms

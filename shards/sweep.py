@@ -74,6 +74,14 @@ class Sweep:
     def running(self) -> bool:
         return self._stage < len(self._stages)
 
+    def settings_changed(self, interval_ms: int, batch: int) -> None:
+        """The next sweep counts from the next turn; one that is under way goes on."""
+        self._batch = batch
+        if interval_ms * 1000 != self._interval_us:
+            self._interval_us = interval_ms * 1000
+            if not self.running:
+                self._next_us = -1
+
     def turn(self, draft: Draft, age_ms: int, elapsed_us: int) -> None:
         if self._next_us < 0:
             self._next_us = elapsed_us + self._interval_us

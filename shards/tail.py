@@ -14,7 +14,7 @@ from shards.layouts.port import TopicKey
 
 
 class Tail:
-    __slots__ = ("_bytes_max", "_held", "floor", "keys", "positions", "topics", "values")
+    __slots__ = ("_held", "bytes_max", "floor", "keys", "positions", "topics", "values")
 
     def __init__(self, floor: int, bytes_max: int) -> None:
         self.floor = floor
@@ -22,7 +22,7 @@ class Tail:
         self.values: list[bytes] = []
         self.topics: list[bytes] = []
         self.keys: list[TopicKey] = []
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._held = 0
 
     def append(self, position: int, topic: bytes, value: bytes, key: TopicKey) -> None:
@@ -34,12 +34,12 @@ class Tail:
 
     def trim(self, watermark: int) -> None:
         """Give back what is over the bound, oldest first, never what is not committed.  Once per tick, not per message."""
-        if self._held <= self._bytes_max:
+        if self._held <= self.bytes_max:
             return
         limit = bisect_right(self.positions, watermark)
         count = 0
         held = self._held
-        low = self._bytes_max * 3 // 4
+        low = self.bytes_max * 3 // 4
         values = self.values
         while count < limit and held > low:
             held -= len(values[count])

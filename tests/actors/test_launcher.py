@@ -30,6 +30,7 @@ from actors.supervisor import pause_before_start
 from actors.topology import Announcement, Health, ListenerInfo, Role, announce, read_announcements
 from cli.up import launch_spec
 from config.load import load
+from config.schema import Config
 from tests.actors.places import topology_in
 
 
@@ -256,6 +257,9 @@ class Stubborn:
     async def health(self) -> Health:
         return Health(True, "well")
 
+    def reconfigure(self, config: Config) -> None:
+        self.log.append(f"level {config.log.level}")
+
 
 async def test_a_server_that_fails_to_start_is_tried_again_and_its_reason_is_there_meanwhile(tmp_path: Path) -> None:
     """`up` can say why it takes so long; once it has started there is nothing to complain of."""
@@ -310,6 +314,8 @@ class Cluster:
     def __init__(self) -> None:
         self.log: list[str] = []
         self.refusals: dict[str, list[Exception]] = {}
+        self.versions: dict[str, int] = {}
+        """What a member says to have, when that is not what it was told."""
 
     def create(self, role: Role, index: int) -> FakeMember:
         self.log.append(f"create {role}-{index}")
@@ -337,6 +343,10 @@ class FakeMember:
     async def health(self, within: float) -> Health:
         await self._asked("health")
         return Health(True, "")
+
+    async def reconfigure(self, version: int, config: str, within: float) -> int:
+        await self._asked(f"settings {version}")
+        return self._cluster.versions.get(self._name, version)
 
 
 async def test_actors_are_made_together_and_begun_in_order(tmp_path: Path) -> None:

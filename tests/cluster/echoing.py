@@ -18,6 +18,7 @@ from actors.deploy import Table, prepare
 from actors.heartbeat import Heartbeat
 from actors.host import Host
 from actors.topology import Announcement, Health, ListenerInfo, Role, Topology, announce, member_name
+from config.schema import Config
 
 BEAT_S = 0.1
 
@@ -51,6 +52,9 @@ class EchoServer:
 
     async def health(self) -> Health:
         return Health(True, "")
+
+    def reconfigure(self, config: Config) -> None:
+        (self._topology.data_dir / f"level-{self._name}").write_text(config.log.level)
 
     def _beat(self) -> None:
         self._heart.beat()
