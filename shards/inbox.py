@@ -79,6 +79,9 @@ class Inbox:
         for key, _ in engine.scan(HOME_FAMILY, REFUSED_SENDER, successor(REFUSED_SENDER), 100_000):
             self._refused[key[1:].decode()] = None
 
+    def senders(self) -> list[Sender]:
+        return list(self._senders.values())
+
     def refuses(self, name: str) -> bool:
         return name in self._refused
 
