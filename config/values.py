@@ -73,23 +73,17 @@ def _parse_units(raw: object, units: dict[str, int], plain_unit: int, what: str)
     return min(int(scaled), INFINITY)
 
 
-class Duration(_Text, int):
-    """A length of time in whole milliseconds. Written "100ms", "10s", "15m", "12h", "7d"; a number alone counts seconds."""
+class _Measure(_Text, int):
+    """A whole number of the smallest of UNITS, written with the largest one that it is a multiple of."""
 
-    UNITS: ClassVar[dict[str, int]] = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-    json_type: ClassVar[JsonSchemaValue] = {"type": ["string", "number"], "pattern": r"^(infinity|\d+(\.\d+)?\s*(ms|s|m|h|d)?)$"}
+    UNITS: ClassVar[dict[str, int]]
+    alone: ClassVar[str]
+    """The unit that a number without one counts in; zero is written in it."""
+    what: ClassVar[str]
 
     @classmethod
     def parse(cls, raw: object) -> Self:
-        return raw if isinstance(raw, cls) else cls(_parse_units(raw, cls.UNITS, 1000, "a duration"))
-
-    @property
-    def ms(self) -> int:
-        return int(self)
-
-    @property
-    def seconds(self) -> float:
-        return int(self) / 1000
+        return raw if isinstance(raw, cls) else cls(_parse_units(raw, cls.UNITS, cls.UNITS[cls.alone], cls.what))
 
     @property
     def is_infinite(self) -> bool:
@@ -99,12 +93,29 @@ class Duration(_Text, int):
         if self.is_infinite:
             return "infinity"
         if not self:
-            return "0s"
-        unit = max((u for u, ms in self.UNITS.items() if self % ms == 0), key=self.UNITS.__getitem__)
+            return f"0{self.alone}"
+        unit = max((u for u, size in self.UNITS.items() if self % size == 0), key=self.UNITS.__getitem__)
         return f"{self // self.UNITS[unit]}{unit}"
 
 
-class Size(_Text, int):
+class Duration(_Measure):
+    """A length of time in whole milliseconds. Written "100ms", "10s", "15m", "12h", "7d"; a number alone counts seconds."""
+
+    UNITS: ClassVar[dict[str, int]] = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    alone = "s"
+    what = "a duration"
+    json_type: ClassVar[JsonSchemaValue] = {"type": ["string", "number"], "pattern": r"^(infinity|\d+(\.\d+)?\s*(ms|s|m|h|d)?)$"}
+
+    @property
+    def ms(self) -> int:
+        return int(self)
+
+    @property
+    def seconds(self) -> float:
+        return int(self) / 1000
+
+
+class Size(_Measure):
     """A number of bytes. Written "64MiB" or "100KB"; a number alone counts bytes."""
 
     UNITS: ClassVar[dict[str, int]] = {
@@ -118,23 +129,9 @@ class Size(_Text, int):
         "TB": 10**12,
         "TiB": 2**40,
     }
+    alone = "B"
+    what = "a size"
     json_type: ClassVar[JsonSchemaValue] = {"type": ["string", "integer"], "pattern": r"^(infinity|\d+(\.\d+)?\s*([KMGT]i?)?B?)$"}
-
-    @classmethod
-    def parse(cls, raw: object) -> Self:
-        return raw if isinstance(raw, cls) else cls(_parse_units(raw, cls.UNITS, 1, "a size"))
-
-    @property
-    def is_infinite(self) -> bool:
-        return int(self) >= INFINITY
-
-    def __str__(self) -> str:
-        if self.is_infinite:
-            return "infinity"
-        if not self:
-            return "0B"
-        unit = max((u for u, size in self.UNITS.items() if self % size == 0), key=self.UNITS.__getitem__)
-        return f"{self // self.UNITS[unit]}{unit}"
 
 
 class Count(_Text, int):
