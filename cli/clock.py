@@ -11,9 +11,8 @@ from typing import Annotated
 import typer
 
 from actors.accepted import accept_clock
-from actors.datadir import DirectoryError, read_site
 from cli.paths import data_path
-from cli.stores import refuse
+from cli.stores import site_of
 
 
 def accept(
@@ -21,11 +20,6 @@ def accept(
 ) -> None:
     """Let sessions expire and generations be dropped again, after the wall clock has jumped over a reboot."""
     path = data_path(data_dir)
-    try:
-        site = read_site(path)
-    except DirectoryError as error:
-        refuse(f"{error}.")
-    if site is None:
-        refuse(f"{path} is not the data directory of a broker: it has no site.json. Name it with --data-dir.")
+    site_of(path)  # What is no data directory ends the command here.
     accept_clock(path)
     print(f"the clock of this machine is accepted for {path} until its next boot; time that it was off before is not counted")

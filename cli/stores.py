@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from actors.datadir import DirectoryError, read_site
+from actors.datadir import DirectoryError, Site, read_site
 from cli.paths import data_path
 from config.load import ConfigError, load
 from shards.engine import StoreFailed
@@ -53,6 +53,17 @@ def refuse(sentence: str, code: int = 1) -> NoReturn:
     raise typer.Exit(code)
 
 
+def site_of(directory: Path) -> Site:
+    """What the data directory of a broker says of itself; ends the command when there is none."""
+    try:
+        site = read_site(directory)
+    except DirectoryError as error:
+        refuse(f"{error}.")
+    if site is None:
+        refuse(f"{directory} is not the data directory of a broker: it has no site.json. Name it with --data-dir.")
+    return site
+
+
 def find_stores(data_dir: str | None, config: Path | None, sets: list[str] | None) -> Stores:
     try:
         loaded = load(config, sets=sets or (), data_dir=data_dir)
@@ -61,12 +72,7 @@ def find_stores(data_dir: str | None, config: Path | None, sets: list[str] | Non
             print(problem, file=sys.stderr)
         raise typer.Exit(1) from None
     directory = data_path(loaded.data_dir)
-    try:
-        site = read_site(directory)
-    except DirectoryError as error:
-        refuse(f"{error}.")
-    if site is None:
-        refuse(f"{directory} is not the data directory of a broker: it has no site.json. Name it with --data-dir.")
+    site = site_of(directory)
     messages = loaded.durable_storage.messages
     above = data_path(messages.data_dir) if messages.data_dir else directory / "shards"
     return Stores([above / str(shard) for shard in range(site.n_shards)], loaded.durable_sessions.message_retention_period.ms)
