@@ -19,7 +19,7 @@ from typing import Protocol
 from sessions.session import Cursor, Session, place_key
 from sessions.state import Later, State
 from shards.frames import OLD_TOKEN, TAKEN, Commit, CommitDone, Entry, Place, Reply
-from shards.rows import PLACE, PROGRESS, RANGE, ProgressRow, pack_place, pack_row, u64
+from shards.rows import PLACE, PROGRESS, RANGE, ProgressRow, pack_place, pack_progress, u64
 
 
 class Home:
@@ -152,7 +152,7 @@ class Committing:
         # What is assigned may be sent before the next commit.  After a crash all of it is sent with DUP, which means that it
         # may have come before; without DUP would mean that it has not [MQTT-3.3.1-1].
         sent1, sent2 = (one.next - 1, two.next - 1) if session.attached else (one.sent, two.sent)
-        return pack_row(
+        return pack_progress(
             ProgressRow(
                 session.ranges.next_number,
                 one.committed,
@@ -162,6 +162,7 @@ class Committing:
                 two.next,
                 sent2,
                 [-number if two.is_finished(number) else number for number in session.received],
+                session.losses,
             )
         )
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from sessions.frames import Frame as GatewayFrame
 from sessions.options import SessionOptions
 from shards.frames import Ask, Entry, Feed, FeedTaken, FeedWant, Live, Reply, Told, Work
+from shards.rows import LossRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +142,18 @@ class ToFeed:
 
 
 @dataclass(frozen=True, slots=True)
+class TellLoss:
+    """A session has lost messages, and the row that says so is committed: say it.  Lost in a crash, unlike the row."""
+
+    client: bytes
+    loss: LossRow
+
+
+@dataclass(frozen=True, slots=True)
 class Wake:
     """Feed a TickEnded not later than now + after_ms, even when nothing else happens."""
 
     after_ms: int
 
 
-Effect: TypeAlias = ToGateway | AskShard | QueryShard | ToFeed | Wake
+Effect: TypeAlias = ToGateway | AskShard | QueryShard | ToFeed | TellLoss | Wake

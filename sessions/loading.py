@@ -4,20 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sessions.losses import close_again
 from sessions.ranges import RangeLog, Terms
 from sessions.seqno import Track
 from sessions.session import Cursor, Session, Subscription
 from sessions.state import State
 from sessions.window import NO_GATE
 from shards.frames import Place
-from shards.rows import ADDING, PLACE, PROGRESS, RANGE, SUBSCRIPTION, ProgressRow, SubscriptionRow, read_u64, unpack_place, unpack_row
+from shards.rows import (
+    ADDING,
+    LOSS,
+    PLACE,
+    PROGRESS,
+    RANGE,
+    SUBSCRIPTION,
+    LossRow,
+    ProgressRow,
+    SubscriptionRow,
+    read_u64,
+    unpack_place,
+    unpack_row,
+)  # fmt: skip
 
 
 def restore(
     state: State, client: bytes, session_id: int, home: int, rows: Sequence[tuple[bytes, bytes, bytes]]
 ) -> tuple[Session, list[Subscription]]:
     """The session, and subscriptions whose adding was interrupted."""
-    by_family: dict[bytes, list[tuple[bytes, bytes]]] = {SUBSCRIPTION: [], PLACE: [], RANGE: [], PROGRESS: []}
+    by_family: dict[bytes, list[tuple[bytes, bytes]]] = {SUBSCRIPTION: [], PLACE: [], RANGE: [], PROGRESS: [], LOSS: []}
     for family, suffix, value in rows:
         by_family[family].append((suffix, value))
     progress = ProgressRow(1, 0, 1, 0, 0, 1, 0, [])
@@ -46,4 +60,8 @@ def restore(
         for shard, start in sub.starts:
             saved = places.get((sub.sub_id, shard))
             sub.cursors.append(Cursor(sub, shard, saved if saved is not None else Place(start), saved))
+    session.losses = progress.losses
+    for _, value in by_family[LOSS]:
+        session.newest_loss = LossRow(*unpack_row(value))
+    close_again(session)
     return session, unfinished

@@ -118,7 +118,9 @@ class Counters:
     acks_unknown: int = 0
     acks_wrong: int = 0
     lost: int = 0
-    """Messages of a dropped generation that were assigned and can not be delivered any more."""
+    """Messages that were assigned and can not be delivered any more, as what they were stored in is gone."""
+    losses: int = 0
+    """Losses of sessions, of such messages and of what was gone before it was read, which nobody can count."""
     ranges_differ: int = 0
     """Ranges that did not read the same again: a fault of ours or of the disk, counted as lost."""
     feed_missed: int = 0

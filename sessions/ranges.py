@@ -16,9 +16,10 @@ Holds after every call (see check):
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from sessions.seqno import Track
-from shards.rows import RangeRow, pack_row, unpack_row
+from shards.rows import RangeRow, pack_range, unpack_row
 
 COPIES = -1
 """In the place of a shard: the messages are in the range itself."""
@@ -39,13 +40,13 @@ class Terms:
 
 class Range:
     __slots__ = (
-        "after", "copies", "count1", "count2", "first1", "first2", "gate", "merged", "number", "open1", "open2", "shard", "streams",
+        "after", "copies", "count1", "count2", "first1", "first2", "gate", "lost", "merged", "number", "open1", "open2", "shard", "streams",
         "terms", "upto",
     )  # fmt: skip
 
     def __init__(
         self, number: int, terms: Terms, shard: int, merged: bool, streams: list[tuple[int, bytes]], after: int, upto: int,
-        first1: int, count1: int, first2: int, count2: int, copies: list[bytes],
+        first1: int, count1: int, first2: int, count2: int, copies: list[bytes], lost: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self.number = number
         self.terms = terms
@@ -59,6 +60,8 @@ class Range:
         self.first2 = first2
         self.count2 = count2
         self.copies = copies
+        self.lost = lost
+        """Which numbers were closed as lost: as in its row."""
         self.open1 = False
         self.open2 = False
         self.gate = 0
@@ -74,7 +77,7 @@ class Range:
 
     def row(self) -> bytes:
         terms = self.terms
-        return pack_row(
+        return pack_range(
             RangeRow(
                 terms.sub_id,
                 terms.filter,
@@ -91,6 +94,7 @@ class Range:
                 self.first2,
                 self.count2,
                 self.copies,
+                self.lost,
             )
         )
 
@@ -159,7 +163,7 @@ class RangeLog:
         found = Range(
             number, Terms(fields.sub_id, fields.filter, fields.qos, fields.options, fields.identifier), fields.shard, fields.merged,
             [(generation, static) for generation, static in fields.streams], fields.after, fields.upto,
-            fields.first1, fields.count1, fields.first2, fields.count2, fields.copies,
+            fields.first1, fields.count1, fields.first2, fields.count2, fields.copies, fields.lost,
         )  # fmt: skip
         if (found.count1 and found.last1 > self.one.committed) or (found.count2 and found.last2 > self.two.committed):
             self.open[number] = found

@@ -13,6 +13,7 @@ than it); a message gets a number when it is put into the window's queue, in the
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 
@@ -20,7 +21,8 @@ from sessions.bodies import DUP, QOS1, QOS2, Bodies
 from sessions.committing import Committing
 from sessions.feed import ShardFeed
 from sessions.idle import Idle
-from sessions.ranges import COPIES, Range, Terms
+from sessions.losses import Losses
+from sessions.ranges import COPIES, Terms
 from sessions.session import Cursor, Reread, Session, Subscription
 from sessions.state import Later, State
 from sessions.window import NO_GATE, Batch
@@ -28,6 +30,9 @@ from shards.frames import Place, Poll, Polled, RangeRead, ReadRange, Segment, To
 from shards.messages import RETAIN
 
 _QOS_BITS = QOS1 | QOS2
+PLACE_UNSAVED_US_MAX = 600_000_000
+"""A subscription at the head for which nothing comes is nowhere in the rows.  So that it has not lost, after a crash, what was dropped
+since the last message for it, its place is saved when the saved one is older than that."""
 
 
 class Reading:
@@ -36,6 +41,7 @@ class Reading:
         self.feeds = [ShardFeed(state, shard, self) for shard in range(state.n_shards)]
         self._retry: Later[tuple[Session, Cursor | Reread]] = Later(state.options.retry_ms)
         self._idle = Idle(state.n_shards, self._look_again)
+        self._losses = Losses(state)
         self.committing: Committing
 
     def place_of(self, cursor: Cursor) -> Place:
@@ -145,10 +151,16 @@ class Reading:
             self._segment(session, cursor, segment)
         if told.place != cursor.place:
             cursor.place = told.place
-            if told.segments:
+            if told.segments or told.gone:
                 session.places[cursor] = None
             else:
                 self._idle.polled(cursor, told.place)
+                if cursor.saved is not None and told.place.cut - cursor.saved.cut > PLACE_UNSAVED_US_MAX:
+                    session.places[cursor] = None
+                    self.committing.lazily(session)
+        if told.gone:
+            self._losses.passed(session, cursor, told.gone)
+            self.committing.soon(session)
         if told.at_head and not told.place.horizon:
             self.feeds[cursor.shard].join(cursor)
         else:
@@ -283,6 +295,8 @@ class Reading:
             session.reserved -= count
             if isinstance(told, RangeRead):
                 reread.lost, reread.values = told.lost, told.values
+                if told.lost:
+                    reread.before, reread.gone = told.before, told.gone
             else:
                 self._retry.add(self._state.now_ms, (session, reread))
             self._state.stir(session)
@@ -295,13 +309,21 @@ class Reading:
         if again.number not in session.ranges.open:
             return
         bodies = Bodies(values)
+        numbers: Sequence[int]
         indexes, firsts = bodies.select(range(len(values)), session.client, again.terms, retained=again.shard == COPIES)
         if reread.lost or _counts(firsts) != (again.count1, again.count2):
-            if not reread.lost:
+            split = bisect_left(indexes, reread.before)
+            before, behind = _counts(firsts[:split]), _counts(firsts[split:])
+            if not reread.lost or before[0] + behind[0] > again.count1 or before[1] + behind[1] > again.count2:
                 self._state.counters.ranges_differ += 1
-            self._lose(session, again)
-            return
-        packet_ids, numbers, _ = _columns(session, firsts, again.first1, again.first2)
+                firsts, before, behind = b"", (0, 0), (0, 0)
+            self._losses.close(session, again, before, behind, reread.gone)
+            self.committing.soon(session)
+            ids1, numbers1, _ = _columns(session, firsts[:split], again.first1, again.first2)
+            ids2, numbers2, _ = _columns(session, firsts[split:], again.last1 + 1 - behind[0], again.last2 + 1 - behind[1])
+            packet_ids, numbers = ids1 + ids2, [*numbers1, *numbers2]
+        else:
+            packet_ids, numbers, _ = _columns(session, firsts, again.first1, again.first2)
         one, two, received = session.one, session.two, session.received
         kept: list[int] = []
         unsent1 = unsent2 = False
@@ -346,22 +368,6 @@ class Reading:
                 gate,
             )
         )
-
-    def _lose(self, session: Session, again: Range) -> None:
-        """Close the unfinished numbers of a range that cannot be read: never sent again.  After PUBREC, PUBREL goes on."""
-        lost = 0
-        for number in range(again.first1, again.first1 + again.count1):
-            if not session.one.is_finished(number):
-                session.one.finish(number)
-                lost += 1
-        for number in range(again.first2, again.first2 + again.count2):
-            if not session.two.is_finished(number) and number not in session.received:
-                session.finish_two(number)
-                lost += 1
-        self._state.counters.lost += lost
-        session.ranges.progressed1()
-        session.ranges.progressed2()
-        self.committing.soon(session)
 
 
 def _counts(firsts: bytes) -> tuple[int, int]:

@@ -10,15 +10,15 @@ and whatever is changed now goes with number `next_commit`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sessions.options import Reads
 from sessions.ranges import Range, RangeLog, Terms
 from sessions.seqno import SPAN_MAX, Track
 from sessions.window import Window
-from shards.frames import Place
-from shards.rows import ACTIVE, SubscriptionRow, pack_row, u64
+from shards.frames import Gone, Place
+from shards.rows import ACTIVE, LossRow, SubscriptionRow, pack_row, u64
 
 if TYPE_CHECKING:
     from sessions.retained import RetainedJob
@@ -76,21 +76,24 @@ class Subscription:
 class Reread:
     """A range that is read again after a reconnect.  values None: not told yet."""
 
-    __slots__ = ("asked", "lost", "range", "values")
+    __slots__ = ("asked", "before", "gone", "lost", "range", "values")
 
     def __init__(self, range: Range) -> None:
         self.range = range
         self.asked = False
+        # As in shards.queries.RangeRead.
         self.lost = False
+        self.before = 0
+        self.gone: Sequence[Gone] = ()
         self.values: list[bytes] | None = None
 
 
 class Session:
     __slots__ = (
         "adding", "after_commit", "attached", "busy", "client", "commits_done", "committing", "conn", "dropped", "held", "home",
-        "in_heartbeat", "in_lazy", "later", "link", "one", "operations", "places", "progress_dirty", "queries", "ranges", "reads",
-        "received", "releases", "removals", "rereads", "reserved", "reserved_bytes", "retained", "rows", "running", "session_id",
-        "starving", "subs", "two", "uncertain", "window",
+        "in_heartbeat", "in_lazy", "later", "link", "losses", "newest_loss", "one", "operations", "places", "progress_dirty", "queries",
+        "ranges", "reads", "received", "releases", "removals", "rereads", "reserved", "reserved_bytes", "retained", "rows", "running",
+        "session_id", "starving", "subs", "two", "uncertain", "window",
     )  # fmt: skip
 
     def __init__(self, client: bytes, session_id: int, home: int, one: Track, two: Track, ranges: RangeLog) -> None:
@@ -144,7 +147,11 @@ class Session:
         self.committing = False
         self.after_commit: deque[tuple[int, Callable[[], None]]] = deque()
         self.removals: deque[tuple[int, Callable[[], None]]] = deque()
-        """Routes to be removed after a commit: also when the session is dropped while the commit is under way."""
+        """Routes to be removed, and losses to be told, after a commit: also when the session is dropped while it is under way."""
+        # What is lost.
+        self.losses = 0
+        """How many loss rows it has.  newest_loss: the last of them, when it is known."""
+        self.newest_loss: LossRow | None = None
 
     @property
     def next_commit(self) -> int:
@@ -170,6 +177,9 @@ class Session:
     def on_commit(self, then: Callable[[], None]) -> None:
         """Call this when everything that is changed now is committed."""
         self.after_commit.append((self.next_commit, then))
+
+    def tell_when_committed(self, tell: Callable[[], None]) -> None:
+        self.removals.append((self.next_commit, tell))
 
     def committed(self) -> None:
         """The commit that was under way is taken: what waited for it goes on."""

@@ -21,6 +21,7 @@ from shards.rows import (
     ADDING,
     ENDED,
     INCOMING,
+    LOSS,
     PLACE,
     PROGRESS,
     RANGE,
@@ -34,7 +35,7 @@ from shards.rows import (
     unpack_row,
 )  # fmt: skip
 
-ROWS_OF_SESSION = (SUBSCRIPTION, PLACE, RANGE, PROGRESS, INCOMING)
+ROWS_OF_SESSION = (SUBSCRIPTION, PLACE, RANGE, PROGRESS, INCOMING, LOSS)
 
 Work = tuple[bytes, int, bytes]
 """(client, subscription id, filter) of a route that is to be removed from every shard."""

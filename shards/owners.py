@@ -23,12 +23,15 @@ from shards.homes import Homes
 from shards.ids import token_of_sub
 from shards.rows import (
     COMMITTED_BY_OWNER,
+    LOSS,
+    LOSSES_PER_SESSION_MAX,
     OWNER,
     PLACE,
     PROGRESS,
     RANGE,
     SUBSCRIPTION,
     WORK,
+    ProgressRow,
     client_key,
     pack_row,
     read_u64,
@@ -158,4 +161,8 @@ class Owners:
             for family in _LOADED:
                 for key, value in draft.scan(client_key(family, client), 1_000_000):
                     rows.append((family, split_client_key(key)[1], value))
+            if rows and rows[-1][0] == PROGRESS and ProgressRow(*unpack_row(rows[-1][2])).losses >= LOSSES_PER_SESSION_MAX:
+                # Of the losses only the last row that there can be is ever changed.
+                last = u64(LOSSES_PER_SESSION_MAX)
+                rows.append((LOSS, last, draft.get(client_key(LOSS, client, last)) or b""))
         return Loaded(self._homes.newest_conn(draft, client), session.session_id if session else 0, watermark, rows)

@@ -6,26 +6,44 @@ of streams.  The horizon is the watermark, or what the layout's cut-off makes of
 who is not reached by the tail either waits until the cut-off moves on.  Every segment says how to read it again; FIFO per topic
 holds in both orders, since a topic is in one stream.
 
-Holds: nothing above the watermark is ever told; every call is bounded in messages, bytes and keys looked at.
+What was dropped, or cannot be read, is told by the poll whose place moves over it, and by no other (Gone).  A generation that goes while
+a sweep is in it, or on its way to it, is met when its next stream is read; one that was gone when the streams were matched is known
+then.  Below a generation that the sweep has left behind nothing is lost, whatever becomes of it.
+
+Holds: nothing above the watermark is ever told; every call is bounded in messages, bytes and keys looked at; no place moves over
+something that cannot be read without a word.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from mqtt.topics import matches
-from shards.frames import Place, Poll, Polled, RangeRead, ReadRange, Segment
+from shards.dropped import FORGOTTEN
+from shards.frames import Gone, Place, Poll, Polled, RangeRead, ReadRange, Segment
+from shards.generations import DEFAULT_CLASS
 from shards.lts import StructureMismatch
-from shards.store import GenerationDropped, Store, Stream
+from shards.store import Dropped, GenerationDropped, GenerationInfo, Store, Stream
 from shards.tail import Tail
 
 TAIL_EXAMINED_PER_MESSAGE = 20
 STREAMS_PER_POLL = 500
 KEYS_PER_POLL = 5000
 SWEEPS_REMEMBERED = 64
+_BEHIND_ALL = 1 << 62
 
 StreamRef = tuple[int, bytes]
+
+
+class _Sweep(NamedTuple):
+    """Where a sweep goes, in order; when that was matched; which generations between its ends were gone by then."""
+
+    matched_ms: int
+    streams: list[tuple[int, Stream]]
+    gone: list[Dropped]
 
 
 class Reader:
@@ -34,8 +52,7 @@ class Reader:
         self._store = store
         self._waits = waits
         self._tail = tail
-        self._sweeps: OrderedDict[tuple[bytes, int, int], tuple[int, list[tuple[int, Stream]]]] = OrderedDict()
-        """The streams of a sweep, and when they were matched."""
+        self._sweeps: OrderedDict[tuple[bytes, int, int], _Sweep] = OrderedDict()
         self.matched = 0
         """How often a filter was matched with the learned topic structure."""
 
@@ -68,7 +85,7 @@ class Reader:
                     for message in self._store.read_range(ask.filter, [stream], ask.after, min(ask.upto, watermark))
                 ]
         except GenerationDropped:
-            return RangeRead(True, [], [])
+            return self._rest_of(ask, streams, min(ask.upto, watermark))
         return RangeRead(False, [position for position, _ in found], [value for _, value in found])
 
     def _from_tail(self, ask: Poll, watermark: int, patient: bool = False) -> Polled | None:
@@ -107,21 +124,26 @@ class Reader:
 
     def _sweep(self, ask: Poll, place: Place, watermark: int, now_ms: int) -> Polled:
         cut, horizon = place.cut, place.horizon
-        streams = self._streams(ask, cut, horizon, now_ms)
+        sweep = self._streams(ask, cut, horizon, now_ms)
+        streams = sweep.streams
         at = bisect_left(streams, (place.generation, place.static), key=lambda item: (item[0], item[1].static))
         segments: list[Segment] = []
         whole = Segment([], cut, horizon, False, [], [])
         count, size, keys = ask.count_max, ask.bytes_max, KEYS_PER_POLL
         stop: Place | None = None
+        # Gone as a whole, and those of which only one read met damage.
+        met: dict[int, None] = {}
+        damaged: dict[int, None] = {}
         for looked, (generation, stream) in enumerate(streams[at : at + STREAMS_PER_POLL]):
             reference = (generation, stream.static)
             goes_on = looked == 0 and reference == (place.generation, place.static)
             after = place.position if goes_on else cut
-            if after >= horizon:
+            if after >= horizon or generation in met:
                 continue
             try:
                 read = self._store.read(generation, stream, after, horizon, count, size, keys)
             except GenerationDropped:
+                (met if generation not in self._there() else damaged)[generation] = None
                 continue
             positions = [position for position, _ in read.messages]
             values = [value for _, value in read.messages]
@@ -140,26 +162,94 @@ class Reader:
             if at + STREAMS_PER_POLL < len(streams):
                 generation, stream = streams[at + STREAMS_PER_POLL - 1]
                 stop = Place(cut, horizon, generation, stream.static, horizon)
+                if generation in met:
+                    # It is told now, as a whole, and not again by the next poll.
+                    stop = Place(cut, horizon, generation + 1, b"", cut)
         if whole.values:
             # In the order in which they were read: a stream gone on with first, whole ones, one that was broken off last.
             first = 1 if segments and segments[0].after != cut else 0
             segments.insert(first, whole)
+        gone = self._moved_over(sweep, place, stop, [*met, *damaged]) if met or damaged or sweep.gone else ()
         if stop is not None:
-            return Polled(stop, segments, False)
+            return Polled(stop, segments, False, gone)
         self._sweeps.pop((ask.filter, cut, horizon), None)
-        return Polled(Place(horizon), segments, horizon == watermark)
+        return Polled(Place(horizon), segments, horizon == watermark, gone)
 
-    def _streams(self, ask: Poll, cut: int, horizon: int, now_ms: int) -> list[tuple[int, Stream]]:
-        """Where the sweep goes, in order.  A sweep ends at its horizon and all streams below that are known when it begins, so a
-        list that is old misses nothing; it still names the streams of generations that were dropped since."""
+    def _streams(self, ask: Poll, cut: int, horizon: int, now_ms: int) -> _Sweep:
+        """A sweep ends at its horizon and all streams below that are known when it begins, so a list that is old misses nothing;
+        it still names the streams of generations that were dropped since."""
         key = (ask.filter, cut, horizon)
         known = self._sweeps.get(key)
-        if known is None or now_ms - known[0] >= ask.renew_ms:
+        if known is None or now_ms - known.matched_ms >= ask.renew_ms:
             self.matched += 1
-            known = self._sweeps[key] = (now_ms, [(int(generation), stream) for generation, stream in self._store.streams(ask.filter, cut)])
+            streams = [(int(generation), stream) for generation, stream in self._store.streams(ask.filter, cut)]
+            known = self._sweeps[key] = _Sweep(now_ms, streams, self._store.dropped_between(cut, horizon))
             if len(self._sweeps) > SWEEPS_REMEMBERED:
                 self._sweeps.popitem(last=False)
-        return known[1]
+        return known
+
+    # ---------------------------------------------------------------- what is gone
+    def _moved_over(self, sweep: _Sweep, place: Place, stop: Place | None, met: Iterable[int]) -> list[Gone]:
+        """What this poll of a sweep, from one place to another, has to tell of."""
+        cut, horizon = place.cut, place.horizon
+        begins, ends = place.generation, stop.generation if stop is not None else _BEHIND_ALL
+        known = {one.generation: one for one in sweep.gone}
+        told = {generation: _of(one, cut, horizon) for generation, one in known.items() if begins <= generation < ends}
+        if FORGOTTEN in known and begins not in known and begins not in self._there():
+            # So long ago that even this generation, in which the sweep stood, is not remembered singly any more.
+            told[FORGOTTEN] = _of(known[FORGOTTEN], cut, horizon)
+        told.update({one.generation: one for one in self._gone(cut, horizon, met)})
+        return [told[generation] for generation in sorted(told)]
+
+    def _there(self) -> dict[int, GenerationInfo]:
+        return {info.id: info for info in self._store.generations()}
+
+    def _gone(self, after: int, upto: int, generations: Iterable[int]) -> list[Gone]:
+        """Of generations that could not be read, what is between two positions."""
+        dropped = {one.generation: one for one in self._store.dropped_between(after, upto)}
+        there = self._there()
+        found: list[Gone] = []
+        for generation in generations:
+            if generation in dropped:
+                found.append(_of(dropped[generation], after, upto))
+            elif generation in there:
+                # Only this read met damage: what is read of it next may be there.
+                info = there[generation]
+                found.append(Gone(generation, DEFAULT_CLASS, max(after, info.since - 1), upto, info.created_wall_ms, 0, "damaged"))
+            else:
+                found.append(Gone(generation, "", after, upto, 0, 0, ""))
+        return found
+
+    def _rest_of(self, ask: ReadRange, streams: list[StreamRef], upto: int) -> RangeRead:
+        """Of a range of which some is gone: what was before that, and what was behind it."""
+        met: dict[int, None] = {}
+        parts: list[list[tuple[int, bytes]] | None] = []
+        for stream in streams:
+            try:
+                parts.append(self._store.read_range(ask.filter, [stream], ask.after, upto))
+            except GenerationDropped as error:
+                met[error.generation] = None
+                parts.append(None)
+        gone = self._gone(ask.after, upto, met)
+        if ask.merged:
+            found = sorted(message for part in parts if part is not None for message in part)
+            first, last = min(one.after for one in gone), max(one.upto for one in gone)
+            before = [message for message in found if message[0] <= first]
+            behind = [message for message in found if message[0] > last]
+        else:
+            lost = [index for index, part in enumerate(parts) if part is None]
+            before = [message for part in parts[: lost[0]] for message in part or ()]
+            behind = [message for part in parts[lost[-1] + 1 :] for message in part or ()]
+        rest = before + behind
+        return RangeRead(True, [position for position, _ in rest], [value for _, value in rest], len(before), gone)
+
+
+def _of(dropped: Dropped, after: int, upto: int) -> Gone:
+    """What is between two positions of one that is gone."""
+    return Gone(
+        dropped.generation, dropped.klass, max(after, dropped.since - 1), min(upto, dropped.until - 1),
+        dropped.created_wall_ms, dropped.sealed_wall_ms, dropped.reason,
+    )  # fmt: skip
 
 
 __all__ = ["Reader", "StructureMismatch"]

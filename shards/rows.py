@@ -201,10 +201,10 @@ NOT_COUNTED = -1
 class LossRow(NamedTuple):
     """Messages for a subscription that its session does not get any more: those of a generation with after < position <= upto.
 
-    count: how many, or NOT_COUNTED when they were gone before they were read, as nobody knows then how many matched.
+    lost: how many, or NOT_COUNTED when they were gone before they were read, as nobody knows then how many matched.
     from_wall_ms, to_wall_ms: when they may have been published; at_wall_ms: when the session met the loss; 0: not known.
     reason: shards.dropped.Dropped, or "unlike", when a range did not read the same again.  more: losses that were added to this row
-    when there was no room for others; generation, upto, times and count are those of all, as far as they are in the same shard.
+    when there was no room for others; generation, upto, times and `lost` are those of all, as far as they are in the same shard.
     """
 
     sub_id: int
@@ -214,7 +214,7 @@ class LossRow(NamedTuple):
     klass: str
     after: int
     upto: int
-    count: int
+    lost: int
     from_wall_ms: int
     to_wall_ms: int
     at_wall_ms: int

@@ -20,6 +20,7 @@ from shards.rows import (
     CONNECTION,
     ENDED,
     INCOMING,
+    LOSS,
     META,
     OUTBOX,
     OWNER,
@@ -34,7 +35,9 @@ from shards.rows import (
     SUBSCRIPTION,
     TIMER,
     WORK,
+    LossRow,
     SubscriptionRow,
+    client_key,
     split_client_key,
     successor,
     unpack_place,
@@ -48,8 +51,9 @@ AGE_ROW = META + b"age"
 
 KINDS = {
     CONNECTION: "connections", SESSION: "sessions", ENDED: "ended sessions", INCOMING: "incoming QoS 2 ids", SUBSCRIPTION: "subscriptions",
-    PLACE: "places", RANGE: "ranges", PROGRESS: "progress", WORK: "routes to remove", TIMER: "timers", SLOT: "answers of links",
-    REFUSED_SENDER: "refused senders", OWNER: "owner", META: "meta", ROUTE: "routes", RETAINED: "retained messages",
+    PLACE: "places", RANGE: "ranges", PROGRESS: "progress", LOSS: "losses", WORK: "routes to remove", TIMER: "timers",
+    SLOT: "answers of links", REFUSED_SENDER: "refused senders", OWNER: "owner", META: "meta", ROUTE: "routes",
+    RETAINED: "retained messages",
     APPLIED: "applied", OUTBOX: "outbox", ROW_PREFIX: "generations", DROPPED_ROW: "dropped generations",
 }  # fmt: skip
 _CHUNK = 1000
@@ -131,6 +135,12 @@ class Survey:
             row = SubscriptionRow(*unpack_row(value))
             for shard, start in row.starts:
                 yield Unread(client, row.filter, shard, places.get(key[1:] + bytes((shard,)), start))
+
+    def losses(self, client: bytes | None = None) -> Iterator[tuple[bytes, LossRow]]:
+        """(client, loss) of the sessions at home here, or of one client."""
+        prefix = LOSS if client is None else client_key(LOSS, client)
+        for key, value in self._home(prefix, successor(prefix)):
+            yield split_client_key(key)[0], LossRow(*unpack_row(value))
 
     # ---- messages
 
@@ -238,4 +248,4 @@ def _pattern(leaf: Leaf) -> bytes:
     return b"/".join(b"+" if level is None else level for level in leaf.levels)
 
 
-_VERSIONED = (CONNECTION, SESSION, SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK, ROUTE, OWNER)
+_VERSIONED = (CONNECTION, SESSION, SUBSCRIPTION, PLACE, RANGE, PROGRESS, LOSS, WORK, ROUTE, OWNER)

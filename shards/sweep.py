@@ -5,7 +5,7 @@ was wrong, now or in an older version.  What it finds it counts by kind and mend
 
     expiry       a session that is away and has no timer                       gets its timer, and ends by it
     session      a session that is neither connected nor away                  is away from now on
-    subscription, place, range, progress, incoming: rows without a session     are erased (shards.ending), routes become work
+    subscription, place, range, progress, incoming, loss: rows without a session   are erased (shards.ending), routes become work
     connection   a row of an ended connection without a timer                  gets its timer
     timer        a timer that nothing in the rows stands for                   is erased
     sender       answers kept for a sender that nobody knows                   are erased
@@ -26,6 +26,7 @@ from shards.inbox import Inbox
 from shards.rows import (
     CONNECTION,
     INCOMING,
+    LOSS,
     PLACE,
     PROGRESS,
     RANGE,
@@ -44,7 +45,7 @@ from shards.rows import (
 from shards.timers import EXPIRY, Timers
 
 _Rows = list[tuple[bytes, bytes]]
-_ORPHANS = {SUBSCRIPTION: "subscription", PLACE: "place", RANGE: "range", PROGRESS: "progress", INCOMING: "incoming"}
+_ORPHANS = {SUBSCRIPTION: "subscription", PLACE: "place", RANGE: "range", PROGRESS: "progress", INCOMING: "incoming", LOSS: "loss"}
 
 
 class Sweep:
@@ -95,7 +96,8 @@ class Sweep:
         while left > 0 and self.running:
             family, look = self._stages[self._stage]
             rows = draft.scan_range(self._place, successor(family), 1 if family in _ORPHANS else left)
-            left -= max(1, len(rows))
+            # Rows of losses are rare: where there are none, a sweep takes as many turns as without a look for them.
+            left -= max(family != LOSS, len(rows))
             if rows:
                 self._place = look(draft, rows)
             else:

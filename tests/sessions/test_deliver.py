@@ -10,7 +10,7 @@ from sessions.frames import PUBACK, Acked, Deliver, SendPubrel, SessionClosed
 from sessions.options import SessionOptions
 from shards.frames import Commit, Feed, FeedTaken, Place, Poll
 from shards.messages import RETAIN
-from shards.rows import PLACE, PROGRESS, RANGE, ProgressRow, RangeRow, pack_place, pack_row, u64
+from shards.rows import PLACE, PROGRESS, RANGE, ProgressRow, RangeRow, pack_place, pack_progress, pack_range, u64
 from tests.sessions.scripted import CLIENT, GATEWAY, Script, families
 
 AT = 1_700_000_000_000
@@ -40,8 +40,8 @@ def test_a_feed_frame_step_by_step() -> None:
     row = RangeRow(sub, b"#", 1, 0, 5, 0, True, [(1, b"a"), (1, b"b")], start, start + 9, 1, 3, 1, 0, [])
     puts = [
         (PLACE, u64(sub) + b"\0", pack_place(Place(start + 9))),
-        (RANGE, u64(1), pack_row(row)),
-        (PROGRESS, b"", pack_row(ProgressRow(2, 0, 4, 3, 0, 1, 0, []))),
+        (RANGE, u64(1), pack_range(row)),
+        (PROGRESS, b"", pack_progress(ProgressRow(2, 0, 4, 3, 0, 1, 0, []))),
     ]
     assert effects == [
         AskShard(0, s.asked[0].id, [Commit(1, CLIENT, conn, conn, puts, [])]),
@@ -61,7 +61,7 @@ def test_what_is_acknowledged_before_it_is_committed_leaves_no_range() -> None:
     (commit,) = s.commits()
     assert families(commit) == "pq"
     s.answer()
-    assert s.progress() == (2, 3, 4, 3, 0, 1, 0, [])
+    assert s.progress() == ProgressRow(2, 3, 4, 3, 0, 1, 0, [])
 
 
 def test_acknowledgements_alone_wait_for_the_heartbeat() -> None:
@@ -342,7 +342,7 @@ def test_qos_2_leaves_after_the_commit_of_its_range() -> None:
     s.tick()
     assert [families(commit) for commit in s.commits()] == ["q-r"]
     s.rest()
-    assert s.progress() == (2, 1, 2, 1, 1, 2, 1, [])
+    assert s.progress() == ProgressRow(2, 1, 2, 1, 1, 2, 1, [])
 
 
 def test_a_range_that_comes_while_a_commit_is_under_way_waits_for_the_next() -> None:

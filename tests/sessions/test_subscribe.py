@@ -20,6 +20,7 @@ from shards.rows import (
     ProgressRow,
     SubscriptionRow,
     pack_place,
+    pack_progress,
     pack_row,
     u64,
     unpack_row,
@@ -27,7 +28,7 @@ from shards.rows import (
 from tests.sessions.scripted import CLIENT, GATEWAY, Script, families
 
 LATE = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
-FRESH = pack_row(ProgressRow(1, 0, 1, 0, 0, 1, 0, []))
+FRESH = pack_progress(ProgressRow(1, 0, 1, 0, 0, 1, 0, []))
 
 
 def test_subscribe_over_three_shards_step_by_step() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,14 @@ from shards import frames, rows
 from shards.frames import Answer, Place, Published
 from shards.rows import (
     ConnectionRow,
+    LossRow,
     ProgressRow,
     RangeRow,
     SessionRow,
     SubscriptionRow,
     client_key,
+    pack_progress,
+    pack_range,
     pack_row,
     pack_session,
     split_client_key,
@@ -36,17 +40,32 @@ GOLDEN = {
         RangeRow(1, b"a", 1, 0, 0, 2, True, [(1, b"12345678")], 5, 300, 1, 10, 0, 0, []),
         "dc00100101c4016101000002c3919201c408313233343536373805cd012c010a000090",
     ),
+    "range of which some is lost": (
+        RangeRow(1, b"a", 1, 0, 0, 2, True, [(1, b"12345678")], 5, 300, 1, 10, 0, 0, [], [1, 4, 0, 0]),
+        "dc00110101c4016101000002c3919201c408313233343536373805cd012c010a0000909401040000",
+    ),
+    "progress of a session that has lost something": (ProgressRow(3, 10, 21, 20, 0, 1, 0, [4], 2), "9a01030a1514000100910402"),
+    "loss": (
+        LossRow(1, b"a/+", 2, 7, "default", 4, 300, rows.NOT_COUNTED, 1, 2, 3, "period"),
+        "9e0101c403612f2b0207a764656661756c7404cd012cff010203a6706572696f6400",
+    ),
     "progress": (ProgressRow(3, 10, 21, 20, 0, 1, 0, [4]), "9901030a15140001009104"),
     "place": (Place(7, 9, 1, b"12345678", 8), "9601070901c408313233343536373808"),
 }
+
+
+def packed(row: tuple[Any, ...]) -> bytes:
+    if isinstance(row, RangeRow):
+        return pack_range(row)
+    return pack_progress(row) if isinstance(row, ProgressRow) else pack_row(row)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_values_are_the_golden_bytes_of_version_1(name: str) -> None:
     """A change of these bytes is a new version."""
     row, golden = GOLDEN[name]
-    assert pack_row(tuple(row)).hex() == golden
-    assert type(row)(*unpack_row(bytes.fromhex(golden))) == type(row)(*unpack_row(pack_row(tuple(row))))
+    assert packed(row).hex() == golden
+    assert type(row)(*unpack_row(bytes.fromhex(golden))) == type(row)(*unpack_row(packed(row)))
 
 
 def test_only_the_row_of_a_session_in_memory_says_so() -> None:
@@ -87,6 +106,6 @@ def test_every_kind_of_row_and_reply_is_in_the_page() -> None:
     """With its code; no two kinds share one."""
     page = PAGE.read_text().partition("## Home rows")[2].partition("\n## ")[0]
     kinds = {value for name, value in vars(rows).items() if name.isupper() and isinstance(value, bytes)}
-    assert set(re.findall(r"^\| `(.)` ", page, re.M)) == {kind.decode() for kind in kinds} | {"g"}
+    assert set(re.findall(r"^\| `(.)` ", page, re.M)) == {kind.decode() for kind in kinds} | {"g", "d"}
     replies = [(str(code), kind.__name__, ", ".join(kind._fields)) for code, kind in enumerate(frames._REPLIES)]
     assert re.findall(r"^\| (\d+) \| `(\w+)` \| (.*) \|$", page, re.M) == replies
