@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from actors.alarms import Alarm, read_alarms
 from actors.belongings import belongings, is_driver
 from actors.probe import all_answer
 from actors.processes import stat
@@ -37,6 +38,7 @@ class Census:
     data_dir: Path
     listeners: Sequence[ListenerInfo]
     processes: Sequence[Row]
+    alarms: Sequence[Alarm]
 
 
 def take_census(data_dir: Path) -> Census:
@@ -54,7 +56,8 @@ def take_census(data_dir: Path) -> Census:
             rows.append(_unannounced(process.pid))
     expected = _expected(run.run_dir) if run is not None and launched else set()
     ready = bool(expected) and expected <= {row.name for row in rows} and all_answer(listeners, PROBE_S)
-    return Census(ready, data_dir, tuple(listeners), tuple(rows))
+    alarms = read_alarms(run.run_dir) if run is not None and launched else []
+    return Census(ready, data_dir, tuple(listeners), tuple(rows), tuple(alarms))
 
 
 def _expected(run_dir: Path) -> set[str]:

@@ -22,6 +22,7 @@ from typing import NoReturn
 import structlog
 
 from actors.accepted import clock_accepted
+from actors.alarms import Alarm, clear_alarm, raise_alarm
 from actors.clocks import read_clocks, tell_steady
 from actors.fatal import die, die_of
 from actors.links import Link, LinkServer
@@ -64,6 +65,7 @@ SPACE_EVERY_SECONDS = 1.0
 SPACE_LOW_BYTES = 256 << 20
 SPACE_NONE_BYTES = 64 << 20
 HELD_RETRY_SECONDS = 0.25
+_CLOCK_JUMPED = "nothing expires and nothing is dropped until `holdfast storage accept-clock`"
 
 
 class ShardServer:
@@ -174,12 +176,16 @@ class ShardServer:
         now = read_clocks()
         mark = self._engine.get(HOME_FAMILY, AGE_ROW)
         self._age = AgeClock(AgeMark.decode(mark) if mark else None, now)
+        name = member_name("shard", self._index)
         if self._age.suspended:
             jump = self._age.jump
             log.error(
                 "shard.clock_jumped", shard=self._index, before_ms=jump.before_ms if jump else None, after_ms=now.wall_ms,
-                cause="nothing expires and nothing is dropped until `holdfast storage accept-clock`",
+                cause=_CLOCK_JUMPED,
             )  # fmt: skip
+            raise_alarm(self._topology.run_dir, Alarm(name, "clock", f"the wall clock jumped over a reboot: {_CLOCK_JUMPED}"))
+        else:
+            clear_alarm(self._topology.run_dir, name, "clock")
         age_ms = self._age.age_ms(now)
         wall = self._engine.get(HOME_FAMILY, WALL_ROW)
         self._wall_written = WallRow.decode(wall) if wall else None
@@ -339,6 +345,7 @@ class ShardServer:
                 self._space_changed()
             if self._age.suspended and clock_accepted(self._topology.data_dir):
                 self._age.accept()
+                clear_alarm(self._topology.run_dir, member_name("shard", self._index), "clock")
                 log.warning("shard.clock_accepted", shard=self._index)
             await asyncio.sleep(SPACE_EVERY_SECONDS)
 

@@ -1,6 +1,7 @@
 """`holdfast status`: what runs in a data directory, for people and for scripts.
 
-The JSON form is an interface: `{ready, data_dir, listeners: [{gateway, kind, host, port, shared}], processes: [{pid, role, name}]}`.
+The JSON form is an interface: `{ready, data_dir, listeners: [{gateway, kind, host, port, shared}], processes: [{pid, role, name}],
+alarms: [{name, kind, cause}]}`.
 """
 
 from __future__ import annotations
@@ -26,9 +27,13 @@ def status(
         # By the name that `processes` has for it.
         listeners = [{**dataclasses.asdict(listener), "gateway": member_name("gateway", listener.gateway)} for listener in census.listeners]
         processes = [dataclasses.asdict(row) for row in census.processes]
-        print(json.dumps({"ready": census.ready, "data_dir": str(census.data_dir), "listeners": listeners, "processes": processes}))
+        alarms = [dataclasses.asdict(alarm) for alarm in census.alarms]
+        facts = {"ready": census.ready, "data_dir": str(census.data_dir), "listeners": listeners, "processes": processes, "alarms": alarms}
+        print(json.dumps(facts))
         return
     print(f"{'ready' if census.ready else 'not ready'}: {census.data_dir}")
+    for alarm in census.alarms:
+        print(f"  ALARM {alarm.name}: {alarm.cause}")
     for listener in census.listeners:
         shared = " (shared)" if listener.shared else ""
         gateway = member_name("gateway", listener.gateway)

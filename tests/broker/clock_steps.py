@@ -142,8 +142,8 @@ class _Seen(RunningBroker):
     def _run(self, arguments: list[str], deadline_s: float, environment: Mapping[str, str]) -> str:
         return super()._run(arguments, deadline_s, {**self.options.environment, **environment})
 
-    def storage(self, *arguments: str) -> str:
-        return self._run(["storage", *arguments, "--data-dir", str(self.data_dir)], 30, {})
+    def command(self, *arguments: str) -> str:
+        return self._run([*arguments, "--data-dir", str(self.data_dir)], 30, {})
 
 
 class Stepped:
@@ -174,25 +174,28 @@ class Stepped:
         await asyncio.to_thread(self.broker.up)
 
     async def accept(self) -> None:
-        await asyncio.to_thread(self.broker.storage, "accept-clock")
+        await asyncio.to_thread(self.broker.command, "storage", "accept-clock")
 
     # -------------------------------------------------------------- what it says
 
     async def info(self) -> dict[str, object]:
         """Of its only shard."""
-        found = json.loads(await asyncio.to_thread(self.broker.storage, "info", "--json"))
+        found = json.loads(await asyncio.to_thread(self.broker.command, "storage", "info", "--json"))
         (shard,) = found
         assert isinstance(shard, dict)
         return shard
 
-    async def suspended(self) -> bool:
-        return bool((await self.info())["age_suspended"])
+    async def suspended(self) -> tuple[bool, bool]:
+        """As `storage info` says it, and as `status` does."""
+        status = json.loads(await asyncio.to_thread(self.broker.command, "status", "--json"))
+        alarms = [alarm for alarm in status["alarms"] if alarm["kind"] == "clock"]
+        return bool((await self.info())["age_suspended"]), bool(alarms)
 
     async def until_suspended_is(self, wanted: bool) -> None:
         """Within the time in which the shard writes its mark."""
         deadline = time.monotonic() + 8
-        while await self.suspended() is not wanted:
-            require(time.monotonic() < deadline, f"`storage info` does not say that expiry is {'suspended' if wanted else 'going on'}")
+        while (found := await self.suspended()) != (wanted, wanted):
+            require(time.monotonic() < deadline, f"expiry is{'' if wanted else ' not'} suspended; `storage info` and `status` say {found}")
 
     def logged(self, event: str) -> int:
         """How often the broker has logged it."""
@@ -217,7 +220,7 @@ class Stepped:
 
     async def dump(self, topic_filter: str) -> dict[str, int]:
         """Payload: when it was published, as people are told."""
-        lines = (await asyncio.to_thread(self.broker.storage, "dump", topic_filter, "--json")).splitlines()
+        lines = (await asyncio.to_thread(self.broker.command, "storage", "dump", topic_filter, "--json")).splitlines()
         return {row["topic"]: row["published_at_ms"] for row in map(json.loads, lines)}
 
     # -------------------------------------------------------------- what has its time

@@ -136,7 +136,8 @@ def test_status_is_json_with_the_promised_keys(running: Broker) -> None:
     """Scripts of operators rely on them."""
     command = [sys.executable, "-m", "cli.main", "status", "--json", "--data-dir", str(running.data_dir)]
     answer = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20, check=True).stdout)
-    assert answer.keys() == {"ready", "data_dir", "listeners", "processes"} and answer["ready"] is True
+    assert answer.keys() == {"ready", "data_dir", "listeners", "processes", "alarms"} and answer["ready"] is True
+    assert answer["alarms"] == []
     assert (
         all(each.keys() == {"gateway", "kind", "host", "port", "shared"} for each in answer["listeners"]) and len(answer["listeners"]) == 2
     )

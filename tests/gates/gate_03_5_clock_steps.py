@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from tests.broker.clock_steps import HOUR_S, MARK_S, TEN_YEARS_S, ClockFault, Planted, Queue, Stepped, require, stepped
+from tests.broker.clock_steps import HOUR_S, MARK_S, TEN_YEARS_S, ClockFault, Planted, Queue, Stepped, stepped
 from tests.gates.gate import GateFailed, Scale
 
 LIMIT_S = 900
@@ -55,14 +55,14 @@ async def within_a_boot(it: Stepped, scale: Scale) -> int:
         await it.until_alarms_are(told, told, 0)
         await queue.drain()
         await asyncio.gather(it.kept(planted), it.goes_on(name))
-        require(not await it.suspended(), f"{name}: expiry is suspended by a step within a boot")
+        await it.until_suspended_is(False)
     for name, step_s in named("restart", STEPS_S, scale):
         planted = await it.plant(name)
         await it.restart(step_s=step_s)
         told += 1
         await it.until_alarms_are(told, told, 0)
         await asyncio.gather(it.kept(planted), it.goes_on(name))
-        require(not await it.suspended(), f"{name}: expiry is suspended by a step within a boot")
+        await it.until_suspended_is(False)
     assert planted is not None
     await it.is_dropped(planted, RETENTION_S)
     return told
@@ -93,7 +93,7 @@ async def believed(it: Stepped, told: int) -> None:
     for name, off_s in (("ordinary", OFF_S), ("ahead", float(HOUR_S))):
         planted, over = await it.plant(name), await it.plant(f"{name}-over", int(off_s / 2))
         await it.restart(step_s=off_s, reboot=True, gently=True, settings=long_enough)
-        require(not await it.suspended(), f"{name}: expiry is suspended by a reboot of {off_s:.0f} s")
+        await it.until_suspended_is(False)
         await it.kept(planted, off_s=off_s)
         await it.is_over(over)
         await it.goes_on(name)

@@ -1,0 +1,47 @@
+"""What somebody must look at although everything runs: one sentence each in the run directory, which `holdfast status` shows.
+
+Raised and cleared by the process it is about, under a kind of its own; gone with the run. The log says the same once, as an error.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from actors.topology import write_whole
+
+_ENDING = ".alarm"
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    name: str
+    """Of the process, as `status` lists it."""
+    kind: str
+    cause: str
+
+
+def raise_alarm(run_dir: Path, alarm: Alarm) -> None:
+    """Raised again, it has the newer cause."""
+    write_whole(_path(run_dir, alarm.name, alarm.kind), json.dumps([alarm.name, alarm.kind, alarm.cause]))
+
+
+def clear_alarm(run_dir: Path, name: str, kind: str) -> None:
+    _path(run_dir, name, kind).unlink(missing_ok=True)
+
+
+def read_alarms(run_dir: Path) -> list[Alarm]:
+    """By process and kind."""
+    found = []
+    for path in sorted(run_dir.glob(f"*{_ENDING}")):
+        try:
+            name, kind, cause = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue  # Cleared while we read.
+        found.append(Alarm(name, kind, cause))
+    return found
+
+
+def _path(run_dir: Path, name: str, kind: str) -> Path:
+    return run_dir / f"{name}.{kind}{_ENDING}"
