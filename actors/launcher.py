@@ -6,6 +6,9 @@ Ray and nothing of MQTT; whether the broker is well it learns by connecting to i
 Holds at every moment: all that runs of this broker descends from this process (it adopts orphans, PR_SET_CHILD_SUBREAPER) or bears its
 marks, so "end all that was started" needs no names.
 
+SIGHUP has the configuration read again (actors.reload, as a process of its own: what it takes to read one is not loaded here). When it
+comes because the terminal is gone, it asks to stop, like SIGTERM and SIGINT.
+
     python -P -m actors.launcher SPEC_FD REPORT_FD
 
 REPORT_FD 1: in the foreground; reports are printed for the operator. Otherwise one JSON object is written there, `{ok, text}`, when the
@@ -20,6 +23,7 @@ import os
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -29,6 +33,7 @@ import structlog
 
 from actors.datadir import DataDirectory, DirectoryError, open_data_directory
 from actors.logs import open_log
+from actors.origin import write_origin
 from actors.reserve import Reserve, free_bytes, give_back
 from actors.spec import LaunchSpec, first_start_text, running_text
 from actors.supervisor import Supervisor
@@ -105,6 +110,7 @@ def launch(spec: LaunchSpec, reporter: Reporter) -> int:
             data.begin_run(joined=spec.ray_address != LOCAL_RAY)
             topology = _topology(spec, data, port)
             write_whole(topology.run_dir / "topology.json", topology.to_json())
+            write_origin(topology.run_dir, spec.origin)
             return _supervise(spec, topology, reporter, signals, data.new, reserve)
         finally:
             reserved.close()
@@ -126,6 +132,9 @@ def _supervise(spec: LaunchSpec, topology: Topology, reporter: Reporter, signals
         supervisor.start()
         while not signals.stop:
             supervisor.step()
+            if signals.take_reload():
+                log.info("launcher.reload")
+                _reload(topology)
             waited = time.monotonic() - began
             if supervisor.state == "running":
                 reserve.tend()
@@ -150,6 +159,18 @@ def _supervise(spec: LaunchSpec, topology: Topology, reporter: Reporter, signals
         reporter.close(False, "Holdfast was stopped before it had started.")
         return 1
     return 0
+
+
+def _reload(topology: Topology) -> None:
+    """It ends by itself and is buried with the others; what comes of it is in logs/reload.log."""
+    subprocess.Popen(
+        [sys.executable, "-P", "-m", "actors.reload", str(topology.run_dir)],
+        cwd=topology.data_dir,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _why_not(supervisor: Supervisor, topology: Topology, waited: float) -> str:
@@ -223,19 +244,50 @@ def _raise_open_files() -> None:
 
 
 class Signals:
-    """SIGTERM, SIGINT and SIGHUP ask to stop; asking twice means at once. `descriptor` becomes readable at each."""
+    """SIGTERM and SIGINT ask to stop; asking twice means at once. SIGHUP asks to reload, or to stop when the terminal is gone with which
+    this began. `descriptor` becomes readable at each that asks to stop."""
 
     def __init__(self) -> None:
         self.stop = ""
         self.count = 0
-        self.descriptor, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        self._reload = False
+        self._had_terminal = _has_terminal()
+        self.descriptor, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._asked)
+        signal.signal(signal.SIGHUP, self._hung_up)
+
+    def take_reload(self) -> bool:
+        """Whether it was asked for since the last call."""
+        asked, self._reload = self._reload, False
+        return asked
 
     def _asked(self, number: int, _frame: FrameType | None) -> None:
         self.stop = signal.Signals(number).name
         self.count += 1
+
+    def _hung_up(self, number: int, frame: FrameType | None) -> None:
+        if self._had_terminal and not _has_terminal():
+            self._asked(number, frame)
+            return
+        self._reload = True
+        # Nobody has to hurry for it. What is read is the numbers of the signals: those of others stay to be seen.
+        try:
+            found = os.read(self.descriptor, 4096)
+        except BlockingIOError:
+            return  # Another one was taken together with this.
+        if others := bytes([each for each in found if each != signal.SIGHUP]):
+            os.write(self._writer, others)
+
+
+def _has_terminal() -> bool:
+    """A terminal that controls us, and is there."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

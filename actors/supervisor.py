@@ -40,6 +40,8 @@ END_S = 10.0
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 10.0
 OUTPUT_BYTES_MAX = 1024 * 1024
+KEPT = ("topology.json", "origin.json", "settings.json", "driver.error")
+"""What is in the run directory and outlives a start of the driver."""
 
 State = Literal["starting", "running", "stopped"]
 
@@ -82,7 +84,7 @@ class Supervisor:
         """Start the driver. Nothing of a former one is left."""
         topology = self._topology
         for path in topology.run_dir.iterdir():
-            if path.suffix in (".json", ".sock", ".beat", ".error", ".part") and path.name not in ("topology.json", "driver.error"):
+            if path.suffix in (".json", ".sock", ".beat", ".error", ".settings", ".part") and path.name not in KEPT:
                 path.unlink(missing_ok=True)
         output = topology.log_dir / "driver.out"
         too_long = output.exists() and output.stat().st_size > OUTPUT_BYTES_MAX
@@ -107,6 +109,9 @@ class Supervisor:
 
     def step(self) -> None:
         """Wait for a signal, a death or the next tick; then do what is due."""
+        if self._driver is None:
+            # A signal that did not ask to stop has cut the pause before a start short.
+            self.start()
         fallen = self._wait()
         self._reap()
         if self.state == "starting" and len(self._watched) == 1:

@@ -1,6 +1,6 @@
 """`holdfast`: puts the commands together, and sees to it that an error is a sentence and never a traceback.
 
-Exit codes: 0 done, 1 could not be done, 2 was asked in a way that makes no sense.
+Exit codes: 0 done, 1 could not be done, 2 was asked in a way that makes no sense, 3 done in part (`reload` alone).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from cli import clock, config, down, status, storage, up
+from cli import clock, config, down, reload, status, storage, up
 
 app = typer.Typer(
     name="holdfast",
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.command("down")(down.down)
 app.command("status")(status.status)
+app.command("reload")(reload.reload)
 app.add_typer(config.app, name="config")
 storage.app.command("accept-clock")(clock.accept)
 app.add_typer(storage.app, name="storage")

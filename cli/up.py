@@ -16,10 +16,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from actors import ROOT
+from actors.origin import Origin
 from actors.spec import LaunchSpec
 from cli.paths import data_path
 from config.dump import dump_json
-from config.load import ConfigError, load
+from config.load import ConfigError, environment, load
 from config.schema import Config
 from shards.backends import BackendUnknown, check_backend
 
@@ -27,6 +28,7 @@ START_WITHIN_S = 60.0
 STOP_MARGIN_S = 35.0
 """After a start that failed the launcher still has to end what it started."""
 PRODUCT_TABLE = "actors.deploy:PRODUCT_TABLE"
+NO_ORIGIN = Origin()
 
 DataDir = Annotated[str | None, typer.Option("--data-dir", metavar="DIR", help="Where everything is stored. One broker at a time.")]
 
@@ -54,7 +56,9 @@ def up(
     except BackendUnknown as error:
         print(f"durable_storage.messages.backend: {error}.", file=sys.stderr)
         raise typer.Exit(1) from None
-    spec = launch_spec(loaded, cores=usable_cores(), start_within=START_WITHIN_S if detach else None)
+    file = os.path.abspath(config) if config is not None else ""
+    origin = Origin(file, tuple(sets), data_dir, port, environment())
+    spec = launch_spec(loaded, cores=usable_cores(), start_within=START_WITHIN_S if detach else None, origin=origin)
     if detach:
         raise typer.Exit(launch_detached(spec))
     become_launcher(spec)
@@ -64,8 +68,10 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def launch_spec(config: Config, *, cores: int, start_within: float | None, table: str = PRODUCT_TABLE) -> LaunchSpec:
-    """What the launcher needs of a configuration."""
+def launch_spec(
+    config: Config, *, cores: int, start_within: float | None, table: str = PRODUCT_TABLE, origin: Origin = NO_ORIGIN
+) -> LaunchSpec:
+    """What the launcher needs of a configuration, and of where it was read."""
     messages = config.durable_storage.messages
     host, _, port = config.listeners.tcp.bind.rpartition(":")
     return LaunchSpec(
@@ -90,6 +96,7 @@ def launch_spec(config: Config, *, cores: int, start_within: float | None, table
         log_json=config.log.format == "json",
         table=table,
         start_within=start_within,
+        origin=origin,
     )
 
 
