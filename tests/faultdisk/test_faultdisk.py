@@ -6,63 +6,32 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.faultdisk.control import FaultDisk
 from tests.faultdisk.forget import forget_unsynced
+from tests.faultdisk.spoken import Spoken
 from tests.faultdisk.trace import Flag, Op, Trace
 from tests.faultdisk.wal import records
 
 pytestmark = [pytest.mark.needs("gcc"), pytest.mark.slow, pytest.mark.timeout(60)]
-REPOSITORY = Path(__file__).parents[2]
 
 
-class Program:
+class Program(Spoken):
     """tests.faultdisk.program on a watched disk."""
 
     def __init__(self, disk: FaultDisk, count: int, mode: str) -> None:
-        environment = {**os.environ, **disk.environment(keep_logs=True), "PYTHONPATH": str(REPOSITORY)}
-        command = [sys.executable, "-m", "tests.faultdisk.program", str(disk.root / "db"), str(count), mode]
-        self.process = subprocess.Popen(command, env=environment, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.found = int(self._read_until("open")[-1].split()[1])
-
-    def _read_until(self, word: str) -> list[str]:
-        assert self.process.stdout is not None
-        lines: list[str] = []
-        for line in self.process.stdout:
-            lines.append(line.rstrip())
-            if line.startswith(word):
-                return lines
-        raise AssertionError(f"the program ended with {self.process.wait()} after {lines[-3:]}")
+        super().__init__(disk, ["-m", "tests.faultdisk.program", str(disk.root / "db"), str(count), mode], keep_logs=True)
+        self.found = int(self.until("open")[-1].split()[1])
 
     def until_idle(self) -> list[str]:
-        return self._read_until("idle")[:-1]
+        return self.until("idle")[:-1]
 
     def more(self, count: int) -> list[str]:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"more {count}\n")
-        self.process.stdin.flush()
+        self.say(f"more {count}")
         return self.until_idle()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            assert stream is not None
-            stream.close()
-
-
-@contextmanager
-def running(disk: FaultDisk, count: int, mode: str) -> Iterator[Program]:
-    program = Program(disk, count, mode)
-    try:
-        yield program
-    finally:
-        program.kill()
 
 
 @pytest.fixture
@@ -77,7 +46,7 @@ def kept_log(disk: FaultDisk, trace: Trace) -> bytes:
 
 def test_every_acknowledged_key_was_written_and_then_synced(disk: FaultDisk) -> None:
     """For each key: its bytes are in a log record whose write ended before a successful sync of that file began."""
-    with running(disk, 20, "sync") as program:
+    with Program(disk, 20, "sync") as program:
         lines = program.until_idle()
     assert lines == [f"acknowledged {n}" for n in range(20)]
     trace = disk.trace()
@@ -92,37 +61,37 @@ def test_every_acknowledged_key_was_written_and_then_synced(disk: FaultDisk) -> 
 
 def test_without_a_sync_the_trace_shows_none_and_a_power_cut_loses_everything(disk: FaultDisk) -> None:
     """The fault the library is for: keys acknowledged without a sync are there after kill -9 and gone after a power cut."""
-    with running(disk, 50, "forgetful") as program:
+    with Program(disk, 50, "forgetful") as program:
         assert len(program.until_idle()) == 50
     trace = disk.trace()
     first_put = trace.of(Op.WRITE, suffix=".log")[0]
     assert [s for s in trace.syncs(".log") if s.ok and s.begin_ns >= first_put.end_ns] == []
 
-    with running(disk, 0, "forgetful") as program:
+    with Program(disk, 0, "forgetful") as program:
         assert program.found == 50
     # Opening flushed what was recovered into a synced table; so the cut comes after 50 further keys.
-    with running(disk, 50, "forgetful") as program:
+    with Program(disk, 50, "forgetful") as program:
         program.until_idle()
     lost = forget_unsynced(disk.root, disk.log)
     assert any(each.path.endswith(".log") and each.lost_bytes > 50 * 100 for each in lost), lost
-    with running(disk, 0, "forgetful") as program:
+    with Program(disk, 0, "forgetful") as program:
         assert program.found == 50
 
 
 def test_with_a_sync_before_each_acknowledgement_a_power_cut_loses_none(disk: FaultDisk) -> None:
     """Three cycles of write, kill -9 and power cut on one log keep every acknowledged key."""
     for cycle in range(3):
-        with running(disk, 30, "sync") as program:
+        with Program(disk, 30, "sync") as program:
             assert program.found == cycle * 30
             assert len(program.until_idle()) == 30
         forget_unsynced(disk.root, disk.log)
-    with running(disk, 0, "sync") as program:
+    with Program(disk, 0, "sync") as program:
         assert program.found == 90
 
 
 def test_one_failed_sync_reaches_the_program_and_is_logged(disk: FaultDisk) -> None:
     """EIO once: the call that hit it is not acknowledged, the trace has one failed sync, the counter says one."""
-    with running(disk, 3, "sync") as program:
+    with Program(disk, 3, "sync") as program:
         assert len(program.until_idle()) == 3
         disk.fail_syncs(1, suffix=".log")
         lines = program.more(1)
@@ -135,7 +104,7 @@ def test_one_failed_sync_reaches_the_program_and_is_logged(disk: FaultDisk) -> N
 
 def test_a_failing_rule_for_other_files_leaves_the_log_alone(disk: FaultDisk) -> None:
     """The suffix rule is about names: syncs of the log succeed while those of *.sst would fail."""
-    with running(disk, 1, "sync") as program:
+    with Program(disk, 1, "sync") as program:
         program.until_idle()
         disk.fail_syncs(-1, suffix=".sst")
         assert program.more(2) == ["acknowledged 1", "acknowledged 2"]
@@ -163,7 +132,7 @@ def test_what_a_failed_sync_dropped_never_becomes_durable(disk: FaultDisk) -> No
 
 def test_a_full_disk_refuses_writes_until_there_is_space_again(disk: FaultDisk) -> None:
     """ENOSPC while the flag is set: no put is acknowledged, the trace has the refused writes, nothing of them is in the file."""
-    with running(disk, 2, "sync") as program:
+    with Program(disk, 2, "sync") as program:
         program.until_idle()
         disk.fill(suffix=".log")
         lines = program.more(1)
@@ -173,23 +142,21 @@ def test_a_full_disk_refuses_writes_until_there_is_space_again(disk: FaultDisk) 
         assert refused and all(w.result == -errno.ENOSPC and Flag.INJECTED in w.flags for w in refused)
         assert len(kept_log(disk, disk.trace())) == size
         disk.free()
-    with running(disk, 1, "sync") as program:
+    with Program(disk, 1, "sync") as program:
         assert program.found == 2
         assert program.until_idle() == ["acknowledged 2"]
 
 
 def test_a_delayed_sync_takes_so_long_and_can_be_lifted(disk: FaultDisk) -> None:
     """While the delay is set each sync lasts at least as long; a delay that is lifted ends the one under way."""
-    with running(disk, 1, "sync") as program:
+    with Program(disk, 1, "sync") as program:
         program.until_idle()
         disk.delay_syncs(30_000)
         program.more(2)
         slow = disk.trace().syncs(".log")[-2:]
         assert all(s.end_ns - s.begin_ns >= 30_000_000 for s in slow)
         disk.delay_syncs(3_600_000_000)
-        assert program.process.stdin is not None
-        program.process.stdin.write("more 1\n")
-        program.process.stdin.flush()
+        program.say("more 1")
         while disk.spoiled().syncs_delayed < 3:
             os.sched_yield()
         disk.delay_syncs(0)

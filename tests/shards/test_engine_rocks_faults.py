@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,10 +9,10 @@ import pytest
 from shards.engine_rocks import RocksEngine
 from tests.faultdisk.control import FaultDisk
 from tests.faultdisk.forget import forget_unsynced
+from tests.faultdisk.spoken import Spoken
 from tests.faultdisk.trace import Op
 
 pytestmark = [pytest.mark.needs("gcc"), pytest.mark.slow, pytest.mark.timeout(60)]
-REPOSITORY = Path(__file__).parents[2]
 
 # One command a line; each is answered by one line, except that a sync in the background answers when it ends.
 PROGRAM = """
@@ -52,43 +47,14 @@ for line in sys.stdin:
 """
 
 
-class Program:
+class Program(Spoken):
     def __init__(self, disk: FaultDisk) -> None:
-        environment = {**os.environ, **disk.environment(), "PYTHONPATH": str(REPOSITORY)}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(disk.root / "db")],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        super().__init__(disk, ["-c", PROGRAM, str(disk.root / "db")])
         assert self.line() == "open"
 
-    def line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
     def do(self, command: str) -> str:
-        assert self.process.stdin is not None
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
+        self.say(command)
         return self.line()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            assert stream is not None
-            stream.close()
-
-
-@contextmanager
-def running(disk: FaultDisk) -> Iterator[Program]:
-    program = Program(disk)
-    try:
-        yield program
-    finally:
-        program.kill()
 
 
 @pytest.fixture
@@ -106,7 +72,7 @@ def found(disk: FaultDisk) -> list[str]:
 
 def test_a_power_cut_takes_what_was_not_synced_and_nothing_else(disk: FaultDisk) -> None:
     # Property: sync is a real fsync of the log: after it the write survives the loss of the page cache; without it, it does not.
-    with running(disk) as program:
+    with Program(disk) as program:
         assert program.do("create 1") == "create ok"
         assert program.do("write a b") == "write ok"
         assert program.do("sync") == "sync ok"
@@ -117,7 +83,7 @@ def test_a_power_cut_takes_what_was_not_synced_and_nothing_else(disk: FaultDisk)
 
 def test_a_failed_sync_is_never_asked_again(disk: FaultDisk) -> None:
     # Property: after one EIO the engine refuses everything, and no later sync of that file is tried.
-    with running(disk) as program:
+    with Program(disk) as program:
         assert program.do("write a") == "write ok"
         disk.fail_syncs(1, suffix=".log")
         assert program.do("sync").startswith("sync StoreFailed")
@@ -132,7 +98,7 @@ def test_a_failed_sync_is_never_asked_again(disk: FaultDisk) -> None:
 def test_a_full_disk_refuses_and_goes_on_without_a_restart(disk: FaultDisk, suffix: str) -> None:
     # Property: StoreFull while it is full; reads work; a sync in between waits and ends well when there is room; nothing that
     # was accepted is lost, nothing refused appears.
-    with running(disk) as program:
+    with Program(disk) as program:
         assert program.do("write a") == "write ok"
         assert program.do("sync") == "sync ok"
         assert program.do("write b") == "write ok"
@@ -155,7 +121,7 @@ def test_a_full_disk_refuses_and_goes_on_without_a_restart(disk: FaultDisk, suff
 
 def test_a_store_killed_on_a_full_disk_opens_again(disk: FaultDisk) -> None:
     # Property: a restart while RocksDB has not recovered loses only what was refused.
-    with running(disk) as program:
+    with Program(disk) as program:
         program.do("write a")
         program.do("sync")
         disk.fill(suffix=".log")
