@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from dataclasses import asdict
 
 import structlog
@@ -37,6 +36,7 @@ from sessions.events import (
     SettingsChanged,
     ShardLinked,
     ShardLost,
+    TellLoss,
     TickEnded,
     ToFeed,
     ToGateway,
@@ -144,6 +144,12 @@ class SessionServer:
                     self._shards[shard].query(id, ask)
                 case ToFeed(shard, frame):
                     self._shards[shard].feed(frame)
+                case TellLoss(client, loss):
+                    log.warning(
+                        "session.messages_lost", client_id=_shown(client), filter=_shown(loss.filter), shard=loss.shard,
+                        generation=loss.generation, retention_class=loss.klass, after=loss.after, upto=loss.upto,
+                        messages=loss.lost if loss.lost >= 0 else None, reason=loss.reason,
+                    )  # fmt: skip
                 case Wake(after_ms):
                     self._pump.within(after_ms)
 
@@ -188,3 +194,7 @@ class SessionServer:
                 self._feed(LiveEntered(shard, frame))
             case _:
                 log.error("session.unexpected_frame", shard=shard, frame=type(frame).__name__)
+
+
+def _shown(text: bytes) -> str:
+    return text.decode(errors="replace")

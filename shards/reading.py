@@ -24,7 +24,6 @@ from typing import NamedTuple
 from mqtt.topics import matches
 from shards.dropped import FORGOTTEN
 from shards.frames import Gone, Place, Poll, Polled, RangeRead, ReadRange, Segment
-from shards.generations import DEFAULT_CLASS
 from shards.lts import StructureMismatch
 from shards.store import Dropped, GenerationDropped, GenerationInfo, Store, Stream
 from shards.tail import Tail
@@ -215,7 +214,7 @@ class Reader:
             elif generation in there:
                 # Only this read met damage: what is read of it next may be there.
                 info = there[generation]
-                found.append(Gone(generation, DEFAULT_CLASS, max(after, info.since - 1), upto, info.created_wall_ms, 0, "damaged"))
+                found.append(Gone(generation, info.klass, max(after, info.since - 1), upto, info.created_wall_ms, 0, "damaged"))
             else:
                 found.append(Gone(generation, "", after, upto, 0, 0, ""))
         return found
