@@ -9,8 +9,10 @@ from config.values import Duration
 from gateway.options import Options as GatewayOptions
 from gateway.zones import Zone
 from sessions.options import ReadOverrides, SessionOptions
+from shards.classes import ClassMap, RetentionClass
 from shards.core import ShardOptions
 from shards.ids import EXPIRY_NEVER
+from shards.options import UNLIMITED
 from shards.persistence import Persistence
 from shards.store import StoreOptions
 
@@ -19,7 +21,8 @@ def shard_options(config: Config) -> ShardOptions:
     messages = config.durable_storage.messages
     return ShardOptions(
         messages_per_record_max=messages.local_write_buffer.max_items,
-        generation_ms=config.roll_after.ms,
+        generation_ms=messages.generation_length.ms,
+        generation_bytes=UNLIMITED if messages.generation_size == "unlimited" else int(messages.generation_size),
         retention_ms=config.durable_sessions.message_retention_period.ms,
         tail_bytes_max=int(messages.tail_cache_bytes),
         store_qos0=messages.store_qos0,
@@ -27,17 +30,19 @@ def shard_options(config: Config) -> ShardOptions:
         gc_interval_ms=config.durable_sessions.session_gc_interval.ms,
         gc_batch=config.durable_sessions.session_gc_batch_size,
         await_rel_ms=_timeout_ms(config.mqtt.await_rel_timeout),
+        capture=_bytes(messages.capture),
     )
 
 
 def store_options(config: Config) -> StoreOptions:
-    layout = config.durable_storage.messages.layout
+    layout, classes = config.durable_storage.messages.layout, config.durable_storage.messages.classes
     return StoreOptions(
         layout=layout.type,
         thresholds=tuple(layout.wildcard_thresholds),
         bits_per_topic_level=layout.bits_per_topic_level,
         epoch_bits=layout.epoch_bits,
         topic_index_bytes=layout.topic_index_bytes,
+        classes=ClassMap(tuple([RetentionClass(each.name, each.filter.encode(), each.period.ms) for each in classes])),
     )
 
 

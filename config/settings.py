@@ -191,12 +191,14 @@ def section_names() -> dict[str, str]:
     return found
 
 
-def plain(value: object) -> bool | int | float | str | list[object]:
+def plain(value: object) -> bool | int | float | str | list[object] | dict[str, object]:
     """A value of a setting as a file would write it."""
     if isinstance(value, Duration | Size | Count | Bind):
         return value.to_plain()
     if isinstance(value, tuple):
-        return list(value)
+        return [plain(item) for item in value]
+    if isinstance(value, Section):
+        return {name: plain(item) for name, item in value}
     assert isinstance(value, bool | int | float | str)
     return value
 

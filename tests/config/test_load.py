@@ -291,13 +291,9 @@ def test_a_configuration_cannot_be_changed_once_it_is_made() -> None:
 
 def test_limits_that_depend_on_each_other_take_the_stricter_one() -> None:
     """Lowering one of a pair is enough; nobody has to lower both."""
-    config = load(
-        sets=["gateway.packet_bytes_max=2KiB", "mqtt.session_expiry_max=1h", "durable_sessions.message_retention_period=1h"], environ={}
-    )
+    config = load(sets=["gateway.packet_bytes_max=2KiB", "mqtt.session_expiry_max=1h"], environ={})
     assert config.gateway.connect_limit == 2048
     assert config.mqtt.session_expiry_3_1_1.seconds == 3600
-    assert config.roll_after.seconds == 3600
-    assert Config().roll_after.seconds == 86400
 
 
 @pytest.mark.parametrize(("cores", "shards"), [(1, 1), (2, 1), (4, 2), (7, 3), (32, 16), (128, 16)])

@@ -35,7 +35,7 @@ def test_every_setting_is_read_by_the_broker() -> None:
     read = {node.attr for name in readers for node in ast.walk(tree(name)) if isinstance(node, ast.Attribute)}
     text = "\n".join((ROOT / name).read_text() for name in readers)
     # Two limits that count together are read through the property that combines them.
-    through = {"generation_length": "roll_after", "connect_bytes_max": "connect_limit", "session_expiry_interval": "session_expiry_3_1_1"}
+    through = {"connect_bytes_max": "connect_limit", "session_expiry_interval": "session_expiry_3_1_1"}
 
     def is_read(key: str) -> bool:
         name = key.rpartition(".")[2]
