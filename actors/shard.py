@@ -166,7 +166,7 @@ class ShardServer:
         while True:
             try:
                 messages = self._config.durable_storage.messages
-                return open_backend(messages.backend, str(path), messages.on_damage)
+                return open_backend(messages.backend, str(path), messages.on_damage, int(messages.block_cache))
             except (StoreFull, StoreInUse) as error:
                 # A former process of this shard may still be on its way out; a full disk may get room again.
                 log.error("shard.cannot_open_yet", shard=self._index, cause=str(error))

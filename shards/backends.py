@@ -40,16 +40,18 @@ def check_backend(name: str) -> str:
     return name
 
 
-def open_backend(name: str, path: str, on_damage: OnDamage | None = None) -> Engine:
+def open_backend(name: str, path: str, on_damage: OnDamage | None = None, block_cache_bytes: int | None = None) -> Engine:
     """Open the engine over this directory. Raises BackendUnknown, and what the engine raises at opening.
 
-    on_damage: what shards.salvage does about broken files, for rocksdb only; None: what the engine itself does, refuse.
+    For rocksdb only: on_damage, what shards.salvage does about broken files; None: what the engine itself does, refuse.
+    block_cache_bytes, together with it; None: as many as the engine takes by itself.
     """
     name = check_backend(name)
     if name == "rocksdb" and on_damage is not None:
-        from shards.salvage import open_store  # only who uses it loads it
+        from shards.rocks_options import RocksOptions  # only who uses it loads it
+        from shards.salvage import open_store
 
-        return open_store(path, on_damage)
+        return open_store(path, on_damage, None if block_cache_bytes is None else RocksOptions(block_cache_bytes=block_cache_bytes))
     return backends()[name]()(path)
 
 

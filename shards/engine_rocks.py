@@ -23,25 +23,17 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from rocksdict import (
-    BlockBasedOptions,
-    Cache,
-    Checkpoint,
-    ColumnFamily,
-    DBCompressionType,
-    DBRecoveryMode,
-    Options,
-    Rdict,
-    RdictIter,
-    ReadOptions,
-    WriteBatch,
-)
+from rocksdict import Cache, Checkpoint, ColumnFamily, Rdict, RdictIter, ReadOptions, WriteBatch
 
 from shards import suspects
 from shards.engine import HOME_FAMILY, FamilyMissing, Op, StoreDamaged, StoreFailed, StoreFull, StoreInUse
 from shards.log_files import note_reached
+from shards.rocks_options import RocksOptions, database_options, generation_options
+
+__all__ = [
+    "RocksCursor", "RocksEngine", "RocksOptions", "damage", "database_options", "family_of", "mapped", "name_of", "noted", "tables_of",
+]  # fmt: skip
 
 _HOME_NAME = "default"
 _NAME_PREFIX = "g"
@@ -58,19 +50,6 @@ _NOT_THE_FILE = ("Too many open files", "Permission denied", "Cannot allocate me
 _UNKNOWN_KIND = b"\x7f"
 _BLAMED_MANIFEST = re.compile(r" The file \S+ may be corrupted\.$")
 _TABLES = re.compile(r"^ (\d+):(\d+)\[", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class RocksOptions:
-    """Sizes in bytes. A shard holds about two write buffers for each of the two families it writes to, and the block cache."""
-
-    write_buffer_bytes: int = 16 << 20
-    block_cache_bytes: int = 32 << 20
-    wal_bytes_max: int = 64 << 20
-    """Beyond it the families that hold back the oldest log file are flushed. Bounds the time to open after a crash."""
-    open_files_max: int = 512
-    compacts: bool = True
-    """False: families that are there are not compacted before `set_compacting` says so."""
 
 
 class RocksCursor:
@@ -127,12 +106,14 @@ class RocksEngine:
         # Kept: RocksDB refers to the cache for as long as the database is open.
         options = options or RocksOptions()
         self._cache = Cache(options.block_cache_bytes)
-        self._options = database_options(options, self._cache)
+        own = database_options(options, self._cache)
+        self._options = generation_options(options, self._cache)
         try:
-            names = Rdict.list_cf(path, self._options) if os.path.exists(os.path.join(path, "CURRENT")) else [_HOME_NAME]
-            found = database_options(options, self._cache)
-            found.set_disable_auto_compactions(not options.compacts)
-            self._db = Rdict(path, self._options, dict.fromkeys(names, found))
+            names = Rdict.list_cf(path, own) if os.path.exists(os.path.join(path, "CURRENT")) else [_HOME_NAME]
+            home, generation = database_options(options, self._cache), generation_options(options, self._cache)
+            for found in (home, generation):
+                found.set_disable_auto_compactions(not options.compacts)
+            self._db = Rdict(path, own, {name: home if name == _HOME_NAME else generation for name in names})
         except Exception as error:
             raise mapped(f"open {path}", error) from error
         self._rdicts: dict[int, Rdict] = {}
@@ -362,35 +343,6 @@ class RocksEngine:
 def tables_of(rdict: Rdict) -> dict[str, int]:
     text = rdict.property_value("rocksdb.sstables") or ""
     return {f"{int(number):06d}.sst": int(size) for number, size in _TABLES.findall(text)}
-
-
-def database_options(options: RocksOptions, cache: Cache, paranoid: bool = True) -> Options:
-    """paranoid false: opening passes over broken data files; for whoever does not write."""
-    table = BlockBasedOptions()
-    table.set_block_cache(cache)
-    table.set_cache_index_and_filter_blocks(True)
-    made = Options(raw_mode=True)
-    made.create_if_missing(True)
-    made.set_block_based_table_factory(table)
-    # Files that are mostly deletions are compacted soon. Otherwise the rows of a million sessions that have ended would lie on the
-    # disk until as much again has been written.
-    made.add_compact_on_deletion_collector_factory(10_000, 5_000, 0.5)
-    made.set_compression_type(DBCompressionType.lz4())
-    made.set_write_buffer_size(options.write_buffer_bytes)
-    made.set_max_total_wal_size(options.wal_bytes_max)
-    made.set_max_open_files(options.open_files_max)
-    made.set_max_background_jobs(2)
-    made.set_paranoid_checks(paranoid)
-    # A torn end is what a power cut leaves of unsynced writes. What precedes the first damage is kept, in order.
-    made.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
-    # RocksDB's defaults keep a thousand info logs without a bound in size.
-    made.set_keep_log_file_num(2)
-    made.set_max_log_file_size(1 << 20)
-    made.set_stats_dump_period_sec(0)
-    made.set_stats_persist_period_sec(0)
-    made.set_manifest_preallocation_size(64 << 10)
-    made.set_max_manifest_file_size(16 << 20)
-    return made
 
 
 def damage(path: str) -> tuple[str, ...]:

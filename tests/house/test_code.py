@@ -37,6 +37,7 @@ IMPURE = {
 SHELLS = {
     "config/load.py": "reads the environment",
     "shards/engine_rocks.py": "the engine port over RocksDB",
+    "shards/rocks_options.py": "how RocksDB is set up",
     "shards/engine_secondary.py": "the same, for looking only",
     "shards/log_files.py": "the logs of RocksDB, looked at from outside",
     "shards/salvage.py": "opens a store with broken files",

@@ -1,0 +1,84 @@
+"""How RocksDB is set up for a store: sizes, when it flushes, and how it merges. Says nothing of keys, and opens nothing.
+
+Family 0 has rows that are written over and over: it is merged in levels, which keeps what is out of date small. A generation only grows
+and goes as a whole: its files are merged when eight of about the same age have come together (RocksDB's universal style), so a message is
+written again about once for each eightfold of what its generation holds. In levels it was some ten times, and the more the longer a
+generation grew (a million messages of 100,000 devices: 7 to 10 us of RocksDB's threads for each of the last, against 3 to 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocksdict import BlockBasedIndexType, BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, DBRecoveryMode, Options
+
+MERGED_RUNS = 8
+_SLOWED_RUNS, _STOPPED_RUNS = 64, 128
+"""RocksDB delays a write, and the loop with it, when so many runs wait to be merged. Only one merge is made at a time, and a large
+one takes a while, in which the load goes on: its own 20 and 36 would be met by an ordinary peak. More runs only make reading dearer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RocksOptions:
+    """Sizes in bytes. A shard holds the block cache, and what is written and not flushed: at most ``wal_bytes_max`` over all families,
+    and ``write_buffers_max`` buffers of one family. A family that is only there takes some 0.2 MiB."""
+
+    write_buffer_bytes: int = 16 << 20
+    write_buffers_max: int = 4
+    """When all of a family's are full, writes wait for a flush. RocksDB's own 2 leave a peak less than a second."""
+    block_cache_bytes: int = 64 << 20
+    wal_bytes_max: int = 64 << 20
+    """Beyond it the families that hold back the oldest log file are flushed. Bounds the time to open after a crash."""
+    open_files_max: int = 512
+    compacts: bool = True
+    """False: families that are there are not compacted before `set_compacting` says so."""
+
+
+def database_options(options: RocksOptions, cache: Cache, paranoid: bool = True) -> Options:
+    """Of the database and of family 0. paranoid false: opening passes over broken data files; for whoever does not write."""
+    table = BlockBasedOptions()
+    table.set_block_cache(cache)
+    table.set_cache_index_and_filter_blocks(True)
+    # The index of a data file in pages. Whole, that of a large file is a megabyte, which fits into no shard of a small cache, and is read
+    # again for every read: 1.5 ms for the messages of one device of 100,000, where pages take 0.15 ms (with a cache of 32 MiB).
+    table.set_index_type(BlockBasedIndexType.two_level_index_search())
+    made = Options(raw_mode=True)
+    made.create_if_missing(True)
+    made.set_block_based_table_factory(table)
+    # Files that are mostly deletions are compacted soon. Otherwise the rows of a million sessions that have ended would lie on the
+    # disk until as much again has been written.
+    made.add_compact_on_deletion_collector_factory(10_000, 5_000, 0.5)
+    made.set_compression_type(DBCompressionType.lz4())
+    made.set_write_buffer_size(options.write_buffer_bytes)
+    made.set_max_write_buffer_number(options.write_buffers_max)
+    made.set_level_zero_slowdown_writes_trigger(_SLOWED_RUNS)
+    made.set_level_zero_stop_writes_trigger(_STOPPED_RUNS)
+    # What waits to be merged is bounded by the runs above and by the disk's own quota, not by delaying writes.
+    made.set_soft_pending_compaction_bytes_limit(0)
+    made.set_hard_pending_compaction_bytes_limit(0)
+    made.set_max_total_wal_size(options.wal_bytes_max)
+    made.set_max_open_files(options.open_files_max)
+    made.set_max_background_jobs(2)
+    # Files that nobody needs any more are deleted by RocksDB's threads. Dropping a family does it in the call otherwise, file by file.
+    made.set_avoid_unnecessary_blocking_io(True)
+    # Data files go to the disk as they are written, not all at once at their end, when a sync of the log would have to wait for them.
+    made.set_bytes_per_sync(1 << 20)
+    made.set_paranoid_checks(paranoid)
+    # A torn end is what a power cut leaves of unsynced writes. What precedes the first damage is kept, in order.
+    made.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    # RocksDB's defaults keep a thousand info logs without a bound in size.
+    made.set_keep_log_file_num(2)
+    made.set_max_log_file_size(1 << 20)
+    made.set_stats_dump_period_sec(0)
+    made.set_stats_persist_period_sec(0)
+    made.set_manifest_preallocation_size(64 << 10)
+    made.set_max_manifest_file_size(16 << 20)
+    return made
+
+
+def generation_options(options: RocksOptions, cache: Cache) -> Options:
+    """Of the family of a generation."""
+    made = database_options(options, cache)
+    made.set_compaction_style(DBCompactionStyle.universal())
+    made.set_level_zero_file_num_compaction_trigger(MERGED_RUNS)
+    return made

@@ -1,0 +1,89 @@
+"""Gate 4 of issue 3: how long a shard's loop stands still over a roll, a seal, a fold, a drop.
+
+The real shard in a process of its own (benchmarks/shard), with 100 live generations that hold 100,000 streams together, and again with
+200 of them. Each second one generation is begun, one is sealed and folded, and one is dropped and erased, the first of these with many
+data files, under a load of 3,000 messages a second. Every such call is timed in the process, by the clock; so is each turn of the
+loop, and a probe says how late the loop was for whatever reason, the machine's own included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+
+from benchmarks.shard.aged import literal_topic, make_aged
+from benchmarks.shard.feed import Feeder, Peer, device_topic, want_everything
+from benchmarks.shard.place import place
+from benchmarks.shard.process import Host
+from benchmarks.shard.stops import KINDS
+from tests.gates.gate import GateFailed, Scale
+
+LIMIT_S = 900
+STOP_MS = 50.0
+STREAMS = 100_000
+LAYOUTS = ("skipstream", "record_batch")
+SECONDS = 20
+LARGE = 3
+PER_FRAME, EVERY_S = 60, 0.02
+
+Stops = dict[str, dict[str, float]]
+
+
+async def stops_of(layout: str, generations: int, streams: int, seconds: int) -> tuple[Stops, float, int]:
+    """The stops over so many seconds; memory in MiB after them; the live generations then."""
+    directory = Path(tempfile.mkdtemp(prefix="hf-"))
+    topology = place(
+        directory,
+        (
+            f"durable_storage.messages.layout.type={layout}",
+            "durable_storage.messages.generation_length=1s",
+            f"durable_sessions.message_retention_period={generations}s",
+        ),
+    )
+    host = Host(topology, "--watch")
+
+    def topic(drawn: float) -> bytes:
+        return device_topic(drawn * 2) if drawn < 0.5 else literal_topic(int((drawn - 0.5) * 2 * streams))
+
+    try:
+        await asyncio.to_thread(make_aged, topology.store_path(0), layout, generations, streams, LARGE)
+        await host.start()
+        async with Peer(topology, "session") as reader, Peer(topology, "gateway") as gateway:
+            await want_everything(reader)
+            feeder = Feeder(gateway, topic)
+            await feeder.connect()
+            await feeder.feed(int(seconds / EVERY_S) * PER_FRAME, PER_FRAME, 8, EVERY_S)
+            told = await host.ask()
+        await host.end()
+        return told["stops"], float(told["pss_mib"]), int(told["generations"])
+    finally:
+        await host.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def told_of(stops: Stops) -> str:
+    words = []
+    for kind, of in stops.items():
+        words.append(f"{kind} {of['longest_ms']:.0f} ({of['count']:.0f}, median {of['median_ms']:.1f}, CPU {of['longest_cpu_ms']:.0f})")
+    return ", ".join(words)
+
+
+async def run(scale: Scale) -> str:
+    figures, worst = [], 0.0
+    for layout in LAYOUTS:
+        for generations in (100, 200):
+            stops, memory, live = await stops_of(layout, generations, STREAMS // generations, scale.of(SECONDS, 8))
+            missing = [kind for kind in ("roll", "drop", "erase", "idle_work") if kind not in stops]
+            if missing:
+                raise GateFailed(
+                    f"{layout}, {generations} generations: no {', '.join(missing)} in {scale.of(SECONDS, 8)} s: {told_of(stops)}"
+                )
+            if generations == 100:
+                worst = max(worst, *(stops[kind]["longest_ms"] for kind in KINDS if kind in stops))
+            figures.append(f"{layout}, {live} live generations, {memory:.0f} MiB: {told_of(stops)}")
+    figure = f"longest stop {worst:.0f} ms at 100 live generations; " + "; ".join(figures)
+    if worst > STOP_MS:
+        raise GateFailed(figure)
+    return figure
