@@ -13,7 +13,6 @@ from tests.house.tree import ROOT, shipped, tree
 
 # They take one value until what the others stand for is built, so there is nothing to read.
 ONE_VALUE = {
-    "durable_storage.messages.backend",
     "durable_storage.messages.n_sites",
     "durable_storage.messages.replication_factor",
 }
@@ -48,7 +47,6 @@ def test_every_setting_is_read_by_the_broker() -> None:
 
 def test_what_takes_one_value_refuses_every_other() -> None:
     """ONE_VALUE is no place to hide a setting that nobody reads."""
-    others = {"durable_storage.messages.backend": '"builtin_raft"'}
     for key in ONE_VALUE:
         with pytest.raises(ConfigError, match=key):
-            load(None, sets=[f"{key}={others.get(key, 2)}"], environ={})
+            load(None, sets=[f"{key}=2"], environ={})
