@@ -326,7 +326,10 @@ class RocksEngine:
         return failure
 
     def _wait_for_room(self) -> None:
-        """Return when RocksDB takes writes again. Recovering, it has flushed to disk all that was written before."""
+        """Return when RocksDB takes writes again. Recovering, it has flushed to disk all that was written before.
+
+        Sleeps, as a part of `sync`, which runs in a thread of its own wherever there is an event loop.
+        """
         while self._full and self._failed is None:
             batch = WriteBatch(raw_mode=True)
             batch.delete(_PROBE_KEY)

@@ -1,4 +1,8 @@
-"""Sessions of a broker of processes end at their time: while it runs, and over kill -9 of everything."""
+"""Sessions of a broker of processes end at their time: while it runs, and over kill -9 of everything.
+
+Time has to pass here: that nothing ends early shows in nothing, and looking at a session by its client begins its time anew. The same
+with clocks that tests move: tests/actors/test_expiry.py.
+"""
 
 from __future__ import annotations
 
