@@ -31,14 +31,24 @@ class SecondaryEngine(RocksEngine):
         options.create_if_missing(False)
         # The owner deletes files meanwhile: only what is open stays readable.
         options.set_max_open_files(-1)
-        try:
-            names = Rdict.list_cf(path, options)
-            self._db = Rdict(path, options, dict.fromkeys(names, options), AccessType.secondary(scratch))
-        except Exception as error:
-            raise mapped(f"open {path}", error) from error
+        names: list[str] = []
+        while True:
+            seen = names
+            try:
+                names = self._names(path, options)
+                self._db = Rdict(path, options, dict.fromkeys(names, options), AccessType.secondary(scratch))
+                break
+            except Exception as error:
+                # The owner may have dropped a family since it was listed; then the next list is another one.
+                if names == seen:
+                    raise mapped(f"open {path}", error) from error
         self._options = options
         self._rdicts = {family_of(path, name): self._db.get_column_family(name) for name in names}
         self._handles = {}
+
+    @staticmethod
+    def _names(path: str, options: Options) -> list[str]:
+        return Rdict.list_cf(path, options)
 
     def keys_estimated(self, family: int) -> int:
         return self._rdict(family).property_int_value("rocksdb.estimate-num-keys") or 0

@@ -80,7 +80,6 @@ async def over_reboots(it: Stepped, scale: Scale) -> int:
         await it.until_suspended_is(True)
         await it.kept(planted, unsure_s=MARK_S + OF_A_RESTART_S)
         await it.waits_until_accepted(name)
-        await it.goes_on(name)
     assert planted is not None
     await it.is_dropped(planted, RETENTION_S, MARK_S + OF_A_RESTART_S)
     await believed(it, told)
