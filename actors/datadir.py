@@ -154,8 +154,8 @@ def _lock(path: Path, within: float) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
-            # A launcher that is being killed this moment lets go of its lock when the kernel gets round to it. We are a launcher too, and have
-            # no event loop to hold up.
+            # A launcher that is being killed this moment lets go of its lock when the kernel gets round to it.
+            # We are a launcher too, and have no event loop to hold up.
             if time.monotonic() < deadline:
                 time.sleep(0.05)
                 continue
