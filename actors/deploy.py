@@ -27,7 +27,6 @@ from actors.snapshot import settings_in_force
 from actors.topology import Role, Topology, member_name
 
 MAX_CALLS = 64
-PRODUCT = "actors.deploy:PRODUCT_TABLE"
 
 
 def prepare(topology: Topology, role: Role, index: int) -> bool:

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Per message, in us of CPU. loop: the thread that writes, with idle work and without the disk's sync. process: all threads, so
-    flushing and compaction too, and the syncs."""
+    """process_us: per message, CPU of all threads, so flushing and compaction too, and the syncs. slice_max_ms: of idle work."""
 
-    loop_us: float
     process_us: float
     slice_max_ms: float
 

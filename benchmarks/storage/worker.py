@@ -66,7 +66,7 @@ class Worker:
     # ---- writing
 
     def write(self, messages: int, commit: int, sync: bool) -> Write:
-        loop = aside = slice_max = 0.0
+        aside = slice_max = 0.0
         store, engine = self._store, self._engine
         began = time.process_time()
         done = 0
@@ -80,24 +80,21 @@ class Worker:
                 gc.set_threshold(20_000, 50, 100)
             aside += time.thread_time() - prepared_from
             for record in records:
-                begin = time.thread_time()
                 ops: list[Op] = []
                 append = store.append
                 for key, position, value in record:
                     append(ops, key, position, value)
                 store.flush(ops)
                 engine.write(ops)
-                loop += time.thread_time() - begin
                 if sync:
                     engine.sync()
                 begin = time.thread_time()
                 store.idle_work(self._position)
                 spent = time.thread_time() - begin
-                loop += spent
                 slice_max = max(slice_max, spent)
                 done += len(record)
         process = time.process_time() - began - aside
-        return Write(loop / done * 1e6, process / done * 1e6, slice_max * 1000)
+        return Write(process / done * 1e6, slice_max * 1000)
 
     def _prepare(self, messages: int, commit: int) -> list[list[tuple[TopicKey, int, bytes]]]:
         rng, shape, keys, made = self._rng, self._shape, self._keys, self._bodies
