@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 from shards.draft import Draft
 from shards.engine import Engine
 from shards.frames import Query, Result, RetentionFound
-from shards.generations import DEFAULT_CLASS, GenerationInfo
+from shards.generations import GenerationInfo
 from shards.leases import LeaseTable
 from shards.options import ShardOptions
 from shards.store import Store
@@ -110,9 +110,9 @@ class Retention:
                 held = SUSPENDED
             elif left_ms <= 0 and not held:
                 # It is not the oldest of its class.
-                older = [other for other in self._sealed() if self._class_of(other) == self._class_of(info) and other.id < info.id]
+                older = [other for other in self._sealed() if other.klass == info.klass and other.id < info.id]
                 held = f"generation {older[0].id}, which is older" if older else ""
-            rows.append((info.id, self._class_of(info), info.since, info.until, left_ms, held))
+            rows.append((info.id, info.klass, info.since, info.until, left_ms, held))
         return RetentionFound(rows, self.quota_level)
 
     # ------------------------------------------------------------------ other shards
@@ -159,7 +159,7 @@ class Retention:
             else:
                 self._held[info.id] = by
                 if info.id not in held_before:
-                    self.news.append(Held(info.id, self._class_of(info), by))
+                    self.news.append(Held(info.id, info.klass, by))
         return gone
 
     def _holder(self, info: GenerationInfo) -> tuple[str, list[bytes]]:
@@ -185,7 +185,7 @@ class Retention:
             self.lease_losses += 1
             self.news.append(LeaseLost(_text(name), info.id))
         self.dropped += 1
-        self.news.append(Dropped(info.id, self._class_of(info), reason))
+        self.news.append(Dropped(info.id, info.klass, reason))
 
     # ------------------------------------------------------------------ times
 
@@ -196,20 +196,13 @@ class Retention:
         """The oldest sealed generation of each class, if its time is over; the oldest first."""
         oldest: dict[str, GenerationInfo] = {}
         for info in self._sealed():
-            oldest.setdefault(self._class_of(info), info)
+            oldest.setdefault(info.klass, info)
         return [info for info in oldest.values() if self._over_ms(info) >= 0]
 
     def _over_ms(self, info: GenerationInfo) -> int:
         """How long its time has been over; negative when it is not."""
         assert info.sealed_age_ms is not None
-        return self.age_ms - info.sealed_age_ms - self._period_ms(info)
-
-    def _period_ms(self, info: GenerationInfo) -> int:
-        """That of its class, or the last that its class had."""
-        return self.options.retention_ms
-
-    def _class_of(self, info: GenerationInfo) -> str:
-        return DEFAULT_CLASS
+        return self.age_ms - info.sealed_age_ms - self._store.period_ms(info, self.options.retention_ms)
 
     def _held_bytes(self, position: int) -> int:
         """What stays only for a lease with this place: generations whose time is over and that it has not taken all of."""

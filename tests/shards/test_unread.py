@@ -1,0 +1,152 @@
+"""With hold_unread no generation goes that some session has not acknowledged, and each goes as soon as all have."""
+
+from __future__ import annotations
+
+from shards.frames import Query, Result, RetentionFound, RetentionState
+from shards.retention import Held
+from tests.shards.harness import S
+from tests.shards.waiting import Stores
+
+
+def settled(stores: Stores) -> None:
+    """Every generation that is there now is sealed and its time is over, and everybody was asked."""
+    stores.pass_time(8_000)
+
+
+def states(stores: Stores, shard: int) -> dict[int, str]:
+    """Who holds which sealed generation."""
+    stores.shards[shard].receive(S, Query(3, RetentionState()))
+    stores.turn(stores.shards[shard], 0)
+    (result,) = stores.shards[shard].take(S, Result)
+    assert isinstance(result.told, RetentionFound)
+    return {row[0]: row[5] for row in result.told.generations if row[4] <= 0}
+
+
+def filled(n_shards: int = 2, client: bytes = b"c", topic_filter: bytes = b"a/+") -> Stores:
+    """A session that has one message in generation 1 of each shard."""
+    stores = Stores(n_shards)
+    stores.connect(client)
+    stores.subscribe(client, topic_filter)
+    for shard in stores.shards:
+        stores.publish(shard, b"a/1")
+    return stores
+
+
+def test_a_generation_stays_until_its_messages_are_acknowledged() -> None:
+    """Unread, read and not acknowledged, acknowledged: only then it goes, and the reason says that nobody lost anything."""
+    stores = filled()
+    settled(stores)
+    assert stores.dropped == []
+    assert "session c" in states(stores, 0)[1] and "a/+" in states(stores, 0)[1]
+    for shard in stores.shards:
+        assert stores.read(b"c", 0, shard, 10) == 1
+    settled(stores)
+    assert stores.dropped == []
+    assert states(stores, 1)[1] == "session c"
+    stores.acknowledge(b"c")
+    stores.acknowledge(b"c")
+    settled(stores)
+    assert stores.gone(0)[0] == stores.gone(1)[0] == (1, "read")
+
+
+def test_one_behind_a_held_one_stays() -> None:
+    """Generation 2 has nothing for anybody, and waits for generation 1."""
+    stores = filled()
+    settled(stores)
+    stores.publish(stores.shards[0], b"b")
+    settled(stores)
+    held = states(stores, 0)
+    assert len(held) > 1 and held[2] == "generation 1, which is older"
+    assert stores.dropped == []
+
+
+def test_a_session_for_which_nothing_came_holds_nothing() -> None:
+    """Its place is the one that it got with its subscription, for ever: that is no reason to keep what others wrote."""
+    stores = filled(topic_filter=b"quiet/#")
+    stores.connect(b"d")
+    stores.subscribe(b"d", b"b/#")
+    for shard in stores.shards:
+        stores.publish(shard, b"b/1")
+    settled(stores)
+    assert stores.dropped == []
+    assert "session d" in states(stores, 0)[1]
+    stores.read_all(b"d")
+    settled(stores)
+    assert stores.gone(0)[0] == (1, "read")
+
+
+def test_a_home_that_does_not_answer_holds() -> None:
+    """Nothing is known of its sessions; when its link is back, it is asked again."""
+    stores = Stores(2)
+    one, other = stores.shards
+    for _ in range(100):
+        stores.turn(one, 100)
+        one.asked.clear()
+    assert stores.dropped == [] and states(stores, 0)[1] == "sessions that were not asked yet"
+    stores.lose(one, other)
+    settled(stores)
+    assert stores.gone(0)[0] == (1, "read")
+
+
+def test_without_the_setting_nobody_is_asked() -> None:
+    """Age alone decides, and no page of sessions is looked at."""
+    stores = Stores(2, hold_unread=False)
+    stores.connect(b"c")
+    stores.subscribe(b"c", b"#")
+    one = stores.shards[0]
+    stores.publish(one, b"a")
+    for _ in range(80):
+        for shard in stores.shards:
+            shard.tick(100)
+    assert not one.asked and one.core.counters["unread_pages"] == 0 and one.core.counters["generations_dropped"] >= 1
+
+
+def test_a_subscription_that_is_being_made_holds() -> None:
+    """It may have messages from the moment of its route on, and nobody knows yet where that was."""
+    stores = Stores(2)
+    stores.connect(b"c")
+    adding = stores.begin_subscription(b"c", b"#")
+    stores.route(adding, stores.shards[0])
+    stores.publish(stores.shards[0], b"a")
+    settled(stores)
+    assert stores.dropped == [] and states(stores, 0)[1] == "session c"
+    stores.route(adding, stores.shards[1])
+    stores.activate(adding)
+    settled(stores)
+    assert stores.gone(0) == [] and stores.gone(1)[0] == (1, "read")
+
+
+def test_a_subscription_that_was_never_made_holds_nothing() -> None:
+    """Its owner ended meanwhile; the next one takes it back."""
+    stores = Stores(2)
+    stores.connect(b"c")
+    stores.begin_subscription(b"c", b"#")
+    stores.crash(stores.home(b"c"))
+    settled(stores)
+    assert stores.gone(0) and stores.gone(1)
+
+
+def test_a_session_that_is_held_is_told_once() -> None:
+    """The log has one line for a generation that stays, however long that is."""
+    stores = filled()
+    settled(stores)
+    settled(stores)
+    assert [item.generation for item in stores.news if isinstance(item, Held)] == [1, 1]
+
+
+def test_many_sessions_are_gone_over_in_pages() -> None:
+    """More than fit into a page; the last one holds, and no page is asked for twice when it lets go."""
+    stores = Stores(2)
+    clients = [b"client-%03d" % n for n in range(60)]
+    for client in clients:
+        stores.connect(client)
+        stores.subscribe(client, b"a/#")
+    for shard in stores.shards:
+        stores.publish(shard, b"a/1")
+    for client in clients[:-1]:
+        stores.read_all(client)
+    settled(stores)
+    assert stores.dropped == [] and "client-059" in states(stores, 0)[1]
+    stores.read_all(clients[-1])
+    settled(stores)
+    assert stores.gone(0)[0] == stores.gone(1)[0] == (1, "read")
