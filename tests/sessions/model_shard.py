@@ -5,6 +5,7 @@ Streams are the first level of a topic.  A poll is answered in position order or
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from mqtt.topics import matches
@@ -19,6 +20,7 @@ from shards.frames import (
     Entry,
     Feed,
     FeedWant,
+    Gone,
     Load,
     Loaded,
     Own,
@@ -40,7 +42,7 @@ from shards.frames import (
 )
 from shards.ids import conn_no
 from shards.messages import encode_message
-from shards.rows import SUBSCRIPTION, WORK, pack_row, read_u64, u64, unpack_row
+from shards.rows import LOSS, LOSSES_PER_SESSION_MAX, SUBSCRIPTION, WORK, pack_row, read_u64, u64, unpack_row
 
 Row = tuple[bytes, bytes]
 
@@ -61,6 +63,8 @@ class ModelShard:
         self.fences: list[tuple[int, int]] = []
         self.retained: dict[bytes, bytes] = {}
         self.dropped: set[int] = set()
+        """Generations that are gone."""
+        self.sinces = {generation: 0}
         self.sweeps = False
         self.work_done: list[tuple[bytes, int]] = []
         self.unlink()
@@ -116,6 +120,18 @@ class ModelShard:
     def roll(self) -> None:
         self.generation += 1
         self.position += 1
+        self.sinces[self.generation] = self.position
+
+    def gone(self, after: int, upto: int, generations: Iterable[int] | None = None) -> list[Gone]:
+        """What is not to be had any more between two positions, of these generations; the wall clock counts generations."""
+        found: list[Gone] = []
+        for generation in sorted(self.dropped if generations is None else self.dropped.intersection(generations)):
+            first, last = self.sinces[generation], self.sinces[generation + 1] - 1
+            if first <= upto and after < last:
+                found.append(
+                    Gone(generation, "default", max(after, first - 1), min(upto, last), generation * 100, generation * 100 + 99, "period")
+                )
+        return found
 
     # ---------------------------------------------------------------- numbered requests
     def request(self, entries: list[Entry]) -> list[Reply]:
@@ -173,14 +189,19 @@ class ModelShard:
     def query(self, ask: Ask) -> Told:
         match ask:
             case Load(client):
-                rows = [(family, suffix, value) for (family, suffix), value in sorted(self.rows.get(client, {}).items()) if family != WORK]
+                # Of losses only the last one there can be, as with the real one.
+                rows = [
+                    (family, suffix, value)
+                    for (family, suffix), value in sorted(self.rows.get(client, {}).items())
+                    if family != WORK and (family != LOSS or suffix == u64(LOSSES_PER_SESSION_MAX))
+                ]
                 return Loaded(self.conns.get(client, 0), self.sessions.get(client, 0), self.watermark, rows)
             case Poll():
                 return self._poll(ask)
             case ReadRange(filter, streams, after, upto, merged):
-                if any(generation in self.dropped for generation, _ in streams):
-                    return RangeRead(True, [], [])
                 wanted = [(generation, static) for generation, static in streams]
+                if any(generation in self.dropped for generation, _ in wanted):
+                    return self._rest_of(ask, wanted)
                 if merged:
                     found = self._between(filter, wanted, after, upto)
                 else:
@@ -203,6 +224,22 @@ class ModelShard:
             and matches(filter, topic)
         ]
 
+    def _rest_of(self, ask: ReadRange, streams: list[tuple[int, bytes]]) -> RangeRead:
+        """What was before the first message that is gone, and what was behind the last."""
+        gone = self.gone(ask.after, ask.upto, [generation for generation, _ in streams])
+        if ask.merged:
+            found = self._between(ask.filter, streams, ask.after, ask.upto)
+            before = [item for item in found if item[0] <= gone[0].after]
+            behind = [item for item in found if item[0] > gone[-1].upto]
+        else:
+            lost = [index for index, (generation, _) in enumerate(streams) if generation in self.dropped]
+            before, behind = [
+                [item for stream in part for item in self._between(ask.filter, [stream], ask.after, ask.upto)]
+                for part in (streams[: lost[0]], streams[lost[-1] + 1 :])
+            ]
+        rest = before + behind
+        return RangeRead(True, [position for position, _ in rest], [value for _, value in rest], len(before), gone)
+
     def _streams(self, filter: bytes, after: int) -> list[tuple[int, bytes]]:
         found = {stream for position, stream, topic, _ in self.log if matches(filter, topic) and stream[0] not in self.dropped}
         return sorted(found)
@@ -221,8 +258,12 @@ class ModelShard:
                 segments = []
                 if taken:
                     segments = [Segment(streams, place.cut, upto, True, [p for p, _ in taken], [v for _, v in taken])]
-                return Polled(Place(upto), segments, upto == self.watermark)
+                return Polled(Place(upto), segments, upto == self.watermark, self.gone(place.cut, upto))
             place = Place(place.cut, self.watermark)
+
+        def over(generation: int) -> list[Gone]:
+            return [one for one in self.gone(place.cut, place.horizon) if place.generation <= one.generation < generation]
+
         segments = []
         left = ask
         for stream in self._streams(ask.filter, place.cut):
@@ -239,8 +280,8 @@ class ModelShard:
             segments.append(Segment([stream], after, upto, False, [p for p, _ in taken], [v for _, v in taken]))
             left = left._replace(count_max=left.count_max - len(taken), bytes_max=left.bytes_max - sum(len(v) for _, v in taken))
             if not done or left.count_max <= 0 or left.bytes_max <= 0:
-                return Polled(Place(place.cut, place.horizon, stream[0], stream[1], upto), segments, False)
-        return Polled(Place(place.horizon), segments, place.horizon == self.watermark)
+                return Polled(Place(place.cut, place.horizon, stream[0], stream[1], upto), segments, False, over(stream[0]))
+        return Polled(Place(place.horizon), segments, place.horizon == self.watermark, over(self.generation))
 
     @staticmethod
     def _bounded(found: list[tuple[int, bytes]], ask: Poll) -> list[tuple[int, bytes]]:

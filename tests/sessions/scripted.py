@@ -20,6 +20,7 @@ from sessions.events import (
     Replied,
     ShardLinked,
     ShardLost,
+    TellLoss,
     TickEnded,
     ToFeed,
     ToGateway,
@@ -30,7 +31,7 @@ from sessions.idle import NEVER_MS
 from sessions.live_frames import Interest
 from sessions.options import SessionOptions
 from shards.frames import Commit, Entry, FeedTaken, FeedWant, Own, Poll
-from shards.rows import PROGRESS, RANGE, ProgressRow, RangeRow, unpack_row
+from shards.rows import LOSS, PROGRESS, RANGE, LossRow, ProgressRow, RangeRow, read_u64, unpack_row
 from shards.slots import SlotTable
 from tests.sessions.model_shard import ModelShard
 
@@ -49,7 +50,10 @@ class Script:
         self.asked: list[AskShard] = []
         self.queries: list[QueryShard] = []
         self.sent: list[Frame] = []
+        self.told: list[LossRow] = []
+        """Losses that the core had said."""
         self.now_ms = 0
+        self.wall_ms = 0
         self.start()
 
     def start(self) -> None:
@@ -72,6 +76,8 @@ class Script:
                     self.queries.append(effect)
                 case ToGateway(_, frame) if not isinstance(frame, Interest):
                     self.sent.append(frame)
+                case TellLoss(_, loss):
+                    self.told.append(loss)
                 case ToFeed(shard, FeedWant() as want):
                     for feed in self.shards[shard].want(want):
                         self.feed(FeedReceived(shard, feed))
@@ -85,7 +91,7 @@ class Script:
 
     def tick(self, after_ms: int = 1) -> list[Effect]:
         self.now_ms += after_ms
-        return self.feed(TickEnded(self.now_ms))
+        return self.feed(TickEnded(self.now_ms, self.wall_ms))
 
     def link(self) -> None:
         for shard in range(len(self.shards)):
@@ -113,6 +119,13 @@ class Script:
             self.commit(ask)
         for query in list(self.queries):
             self.tell(query)
+
+    def answer_one(self) -> None:
+        """The oldest thing that a shard was asked, if there is one."""
+        if self.asked:
+            self.commit()
+        elif self.queries:
+            self.tell()
 
     def live(self, shard: int = 0) -> None:
         """What was published since is fed."""
@@ -216,6 +229,11 @@ class Script:
 
     def progress(self, client: bytes = CLIENT) -> ProgressRow:
         return ProgressRow(*self.shards[self.slots.shard_of(client)].row(client, PROGRESS))
+
+    def loss_rows(self, client: bytes = CLIENT) -> list[tuple[int, LossRow]]:
+        """With their numbers."""
+        rows = self.shards[self.slots.shard_of(client)].rows[client]
+        return [(read_u64(suffix), LossRow(*unpack_row(value))) for (family, suffix), value in sorted(rows.items()) if family == LOSS]
 
     def range_rows(self, client: bytes = CLIENT) -> list[RangeRow]:
         rows = self.shards[self.slots.shard_of(client)].rows[client]
