@@ -7,8 +7,9 @@ from typing import get_args
 import pytest
 
 from actors.settings import gateway_options, persistence, session_options, shard_options, store_options
+from config.changes import changes
 from config.load import load
-from config.settings import zone_settings
+from config.settings import all_settings, value_at, zone_settings
 from sessions.options import ReadOverrides, Reads
 from shards.layouts import LAYOUTS, layout_named
 from shards.persistence import Persistence
@@ -113,3 +114,29 @@ def test_a_layout_and_the_options_of_its_keys_reach_the_store() -> None:
     names = get_args(type(config.durable_storage.messages.layout).model_fields["type"].annotation)
     assert {layout_named(name) for name in names} == set(LAYOUTS)
     assert layout_named("auto") != "wildcard_optimized", "it delays, so nobody gets it without asking for it"
+
+
+OTHERS = {
+    "durable_storage.messages.layout.type": "record_batch",
+    "durable_storage.messages.layout.bits_per_topic_level": "32",
+    "log.level": "error",
+}
+"""Another value of those for which there is none by the kind alone."""
+BY_SHELLS = ("log.level", "gateway.connect_bytes_max")
+"""Taken by the processes themselves, not by their cores."""
+
+
+def another(key: str) -> str:
+    kind, default = all_settings()[key].kind, all_settings()[key].default
+    by_kind = {"flag": str(not default).lower(), "count": "77", "duration": "61s", "size": "3MiB", "list": "[7]"}
+    return OTHERS.get(key) or by_kind.get(kind) or str(int(str(default)) + 1)
+
+
+@pytest.mark.parametrize("key", [key for key, one in all_settings().items() if one.effect in ("at once", "with the next generation")])
+def test_every_setting_that_may_change_while_the_broker_runs_reaches_a_core(key: str) -> None:
+    """What the page of settings promises and nobody keeps would be worse than a restart."""
+    running, wanted = load(environ={}), load(sets=[f"{key}={another(key)}"], environ={})
+    found = changes(running, wanted, 1)
+    assert [change.key for change in found.applied] == [key] and value_at(found.config, key) == value_at(wanted, key)
+    cores = (gateway_options, session_options, shard_options, store_options)
+    assert key in BY_SHELLS or any(options(running) != options(found.config) for options in cores)
