@@ -119,6 +119,9 @@ def test_a_layout_and_the_options_of_its_keys_reach_the_store() -> None:
 OTHERS = {
     "durable_storage.messages.layout.type": "record_batch",
     "durable_storage.messages.layout.bits_per_topic_level": "32",
+    "durable_storage.messages.generation_size": "3MiB",
+    "durable_storage.messages.classes": '[{name = "alarms", filter = "alarms/#", period = "90d"}]',
+    "durable_storage.messages.capture": '["alarms/#"]',
     "log.level": "error",
 }
 """Another value of those for which there is none by the kind alone."""
