@@ -1,7 +1,7 @@
 """Makes a store that looks as if it had run for long: many sealed generations, the streams spread over them, some of them large.
 
-A generation was made each second of the store's age, so a shard that opens it with a retention period of as many seconds drops one and
-begins one each second. Written straight to the engine, as no load could fill it in the time of a test.
+One generation was made every ten seconds of the store's age, so a shard that opens it with a retention period of as much drops one and
+begins one every ten seconds. Written straight to the engine, as no load could fill it in the time of a test.
 """
 
 from __future__ import annotations
@@ -21,11 +21,20 @@ from shards.store import Store, StoreOptions
 WORDS = 10
 """Different last levels of the literal topics; with at most 100 first levels none of them becomes a varying level."""
 LARGE_BYTES = 128 << 20
+LENGTH_S = 10
+"""Long enough for the shard to see a while ahead that it will want another family, as it does with generations of a day."""
+ROLL_IN_S, DROP_IN_S = 5, 3
+"""After the opening the first generation is dropped, then the first roll is due; so neither is measured with the other."""
 _LARGE_BODY = 64 << 10
 
 
 def literal_topic(number: int) -> bytes:
     return b"line%d/%d" % (number // WORDS, number % WORDS)
+
+
+def retention_s(generations: int) -> int:
+    """The retention period with which so many stay."""
+    return (generations - 1) * LENGTH_S - ROLL_IN_S + DROP_IN_S
 
 
 def make_aged(path: Path, layout: str, generations: int, streams: int, large: int) -> None:
@@ -54,11 +63,11 @@ def make_aged(path: Path, layout: str, generations: int, streams: int, large: in
                 engine.write(ops)
         if generation + 1 < generations:
             position += 1
-            engine.write(store.roll(position, (generation + 1) * 1000, 0))
+            engine.write(store.roll(position, (generation + 1) * LENGTH_S * 1000, 0))
             while store.idle_work(position):
                 pass
     now = read_clocks()
-    mark = AgeMark(generations * 1000, now, False)
+    mark = AgeMark((generations * LENGTH_S - ROLL_IN_S) * 1000, now, False)
     engine.write([(HOME_FAMILY, AGE_ROW, mark.encode()), (HOME_FAMILY, POSITION_ROW, pack_row((position + 1,)))])
     engine.sync()
     engine.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import resource
 import sys
 import time
@@ -21,15 +22,26 @@ from actors.topology import Topology
 from benchmarks.shard.stops import Watch
 
 
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
 def usage() -> dict[str, float]:
     """CPU seconds of this process and all its threads, those of RocksDB too; memory in MiB, as the kernel counts it now."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     found = {"cpu_s": used.ru_utime + used.ru_stime, "now_s": time.monotonic()}
+    found["rocksdb_s"] = sum(map(_rocksdb_s, Path("/proc/self/task").iterdir()))
     for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
         name, _, rest = line.partition(":")
         if name in ("Rss", "Pss"):
             found[f"{name.lower()}_mib"] = int(rest.split()[0]) / 1024
     return found
+
+
+def _rocksdb_s(thread: Path) -> float:
+    """CPU of one thread, if it is RocksDB's own."""
+    name, _, rest = (thread / "stat").read_text().rpartition(")")
+    fields = rest.split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S if "(rocksdb" in name else 0.0
 
 
 async def serve(topology: Topology, watched: bool) -> None:

@@ -1,0 +1,99 @@
+"""How RocksDB is set up, as RocksDB itself says it."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from rocksdict import Cache, Rdict
+
+from shards.backends import open_backend
+from shards.engine import Op
+from shards.engine_rocks import RocksEngine, RocksOptions
+from shards.rocks_options import MERGED_RUNS, database_options
+
+SMALL = RocksOptions(write_buffer_bytes=64 << 10, wal_bytes_max=1 << 20)
+
+
+def styles(path: Path) -> dict[str, str]:
+    """How each family is merged, from the newest options file."""
+    text = max(path.glob("OPTIONS-*")).read_text()
+    found: dict[str, str] = dict(re.findall(r'\[CFOptions "(\w+)"\]\n(?:  .*\n)*?  compaction_style=(\w+)', text))
+    return found
+
+
+def fill(engine: RocksEngine, family: int, writes: int) -> dict[bytes, bytes]:
+    """Some 6 MB in an order of keys in which every file overlaps every other."""
+    rng = random.Random(3)
+    kept = {}
+    for _ in range(writes):
+        ops: list[Op] = []
+        for _ in range(20):
+            key, value = rng.randbytes(12), rng.randbytes(500)
+            kept[key] = value
+            ops.append((family, key, value))
+        engine.write(ops)
+    return kept
+
+
+def written_again(engine: RocksEngine, family: int) -> float:
+    """Bytes written to data files for each byte that was flushed."""
+    stats = engine._rdict(family).property_value("rocksdb.cfstats") or ""
+    (line,) = [line for line in stats.splitlines() if line.startswith(" Sum")]
+    return float(line.split()[11])
+
+
+def test_generations_are_merged_in_eights_and_sessions_in_levels_also_after_a_restart(tmp_path: Path) -> None:
+    # Property: what only grows is not written again as often as what is written over.
+    for _ in range(2):
+        engine = RocksEngine(str(tmp_path))
+        if not engine.families()[1:]:
+            engine.create_family(1)
+        assert styles(tmp_path) == {"default": "kCompactionStyleLevel", "g1": "kCompactionStyleUniversal"}
+        engine.close()
+
+
+@pytest.mark.slow
+def test_a_message_is_written_again_a_few_times_only(tmp_path: Path) -> None:
+    # Property: the cost of merging grows with the logarithm of a generation to the base of eight; in levels it was six or seven here.
+    engine = RocksEngine(str(tmp_path), SMALL)
+    engine.create_family(1)
+    kept = fill(engine, 1, 600)
+    flushed = len(kept) * 512 / SMALL.write_buffer_bytes
+    assert flushed > MERGED_RUNS**2
+    assert written_again(engine, 1) < 4
+    assert dict(engine.scan(1, b"", b"\xff" * 13, 1 << 30)) == kept
+    engine.close()
+
+
+@pytest.mark.slow
+def test_a_store_that_was_merged_in_levels_opens_with_all_that_it_had(tmp_path: Path) -> None:
+    # Property: stores of before need no conversion, and go on in the new way.
+    cache = Cache(1 << 20)
+    levels = database_options(SMALL, cache)
+    db = Rdict(str(tmp_path), levels, {"default": levels})
+    old = db.create_column_family("g1", levels)
+    kept = {b"%06d" % (n * 7919 % 20_000): b"%d" % n * 40 for n in range(20_000)}
+    for key, value in kept.items():
+        old[key] = value
+    old.compact_range(None, None)
+    del old
+    db.close()
+    engine = RocksEngine(str(tmp_path), SMALL)
+    kept |= fill(engine, 1, 200)
+    assert dict(engine.scan(1, b"", b"\xff" * 13, 1 << 30)) == kept
+    engine.compact(1)
+    assert dict(engine.scan(1, b"", b"\xff" * 13, 1 << 30)) == kept
+    engine.close()
+
+
+def test_the_block_cache_is_as_large_as_was_asked_for(tmp_path: Path) -> None:
+    # Property: the setting reaches RocksDB, for all families together.
+    engine = open_backend("rocksdb", str(tmp_path), "salvage", 3 << 20)
+    assert isinstance(engine, RocksEngine)
+    engine.create_family(1)
+    assert engine._rdict(1).property_int_value("rocksdb.block-cache-capacity") == 3 << 20
+    assert engine._rdict(0).property_int_value("rocksdb.block-cache-capacity") == 3 << 20
+    engine.close()
