@@ -283,7 +283,7 @@ class Generations:
             began.append((fresh, self._successor(olds.get(name), fresh)))
         del self._prepared[: len(names)]
         for old in olds.values():
-            ops.append(self._put(replace(old, until=position, sealed_age_ms=age_ms, period_ms=self.period_ms(old, 0))))
+            ops.append(self._put(replace(old, until=position, sealed_age_ms=age_ms)))
             del self._currents[old.klass]
             if old.klass not in names:
                 ops += self._leave(old.klass)
