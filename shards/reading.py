@@ -137,7 +137,7 @@ class Reader:
             reference = (generation, stream.static)
             goes_on = looked == 0 and reference == (place.generation, place.static)
             after = place.position if goes_on else cut
-            if after >= horizon or generation in met:
+            if after >= horizon:
                 continue
             try:
                 read = self._store.read(generation, stream, after, horizon, count, size, keys)
