@@ -1,7 +1,8 @@
 """The data directory: who holds it, whose site it is, which run uses it.
 
     lock        held by the launcher for as long as it lives; the kernel lets go of it with the process, whatever ended that
-    site.json   site id, incarnation, format version, number of shards: written once, durable before anything refers to it
+    site.json   site id, incarnation, format version, number of shards, what `storage_quota = "auto"` stands for: written once, durable
+                before anything refers to it
     secret      32 bytes as hex, for the links of this site; readable by its owner only
     run.json    where the present run keeps its sockets, and who launched it: lets `status` and `down` find it, and the next `up` clear up
     reserve     room for a start on a full disk (actors.reserve)
@@ -14,6 +15,7 @@ Always holds: whoever has a DataDirectory has the lock. Errors meant for people 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -26,11 +28,12 @@ from pathlib import Path
 
 from actors.belongings import belongings
 from actors.processes import end, identify
-from actors.reserve import give_back
+from actors.reserve import free_bytes, give_back, stored_bytes
 from actors.run import Run, boot_id, read_run, record_run
 
 FORMAT_VERSION = 1
 LOCK_WITHIN_S = 1.0
+QUOTA_AUTO_PERCENT = 80
 RUN_PREFIX = "holdfast-"
 SOCKET_ROOM = 80
 """A unix socket path has 107 bytes; Ray's own sockets lie up to 75 below its directory. Longer temporary directories are not used."""
@@ -49,6 +52,8 @@ class Site:
     incarnation: int
     n_shards: int
     created: str
+    quota_auto_bytes: int = 0
+    """What `storage_quota = "auto"` stands for; 0: not known yet."""
 
 
 def read_site(data_dir: Path) -> Site | None:
@@ -68,7 +73,11 @@ def read_site(data_dir: Path) -> Site | None:
                 f"the data directory {data_dir} has format version {version}, "
                 f"and this Holdfast reads up to {FORMAT_VERSION}: use a newer Holdfast"
             )
-        return Site(version, str(fields["site"]), int(fields["incarnation"]), int(fields["n_shards"]), str(fields["created"]))
+        return Site(
+            version, str(fields["site"]), int(fields["incarnation"]), int(fields["n_shards"]), str(fields["created"]),
+            # Sites of before there was a quota have none.
+            int(fields.get("quota_auto_bytes", 0)),
+        )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         raise DirectoryError(f"{path} is damaged ({error!r}): restore it from a backup, the stores beside it are untouched") from error
 
@@ -112,10 +121,13 @@ class DataDirectory:
         os.close(self._lock)
 
 
-def open_data_directory(path: Path, *, n_shards: int | None, n_shards_new: int, lock_within: float = LOCK_WITHIN_S) -> DataDirectory:
+def open_data_directory(
+    path: Path, *, n_shards: int | None, n_shards_new: int, stores: Path | None = None, lock_within: float = LOCK_WITHIN_S
+) -> DataDirectory:
     """Take a data directory, making it if it is new, and end what is left of an earlier run.
 
     `n_shards` is the number asked for, None for `auto`: then it is `n_shards_new` at the first start and what it is ever after.
+    `stores`: where the stores of the shards lie, or will; None for the usual place.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -132,7 +144,7 @@ def open_data_directory(path: Path, *, n_shards: int | None, n_shards_new: int, 
         raise DirectoryError(f"the data directory {path} cannot be used: {error.strerror}") from error
     try:
         new = read_site(path) is None
-        site = _settle(path, n_shards, n_shards_new)
+        site = _settle(path, n_shards, n_shards_new, stores or path / "shards")
         secret = _secret(path)
         _clear_up(path)
     except OSError as error:
@@ -171,11 +183,11 @@ def _sign(lock: int) -> None:
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
 
 
-def _settle(path: Path, n_shards: int | None, n_shards_new: int) -> Site:
+def _settle(path: Path, n_shards: int | None, n_shards_new: int, stores: Path) -> Site:
     site = read_site(path)
     if site is None:
         created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        site = Site(FORMAT_VERSION, secrets.token_hex(8), 1, n_shards or n_shards_new, created)
+        site = Site(FORMAT_VERSION, secrets.token_hex(8), 1, n_shards or n_shards_new, created, _quota_auto(path, stores))
         _write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o644)
         _sync_directory(path.parent)
     elif n_shards is not None and n_shards != site.n_shards:
@@ -183,7 +195,20 @@ def _settle(path: Path, n_shards: int | None, n_shards_new: int) -> Site:
             f"the data directory {path} has n_shards = {site.n_shards}, which cannot be changed, "
             f"and the configuration asks for {n_shards}: say {site.n_shards} or auto"
         )
-    return replace(site, format=FORMAT_VERSION)
+    site = replace(site, format=FORMAT_VERSION)
+    if not site.quota_auto_bytes:
+        site = replace(site, quota_auto_bytes=_quota_auto(path, stores))
+        # On a full disk it waits for a later start: that must not be in the way of this one.
+        with contextlib.suppress(OSError):
+            _write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o644)
+    return site
+
+
+def _quota_auto(path: Path, stores: Path) -> int:
+    """80 % of what is free, and of what the stores have taken already: as at a first start."""
+    # The directory of the stores may be made later, by the shards.
+    there = next((directory for directory in (stores, *stores.parents) if directory.exists()), path)
+    return (free_bytes(there) + stored_bytes(stores)) * QUOTA_AUTO_PERCENT // 100
 
 
 def _secret(path: Path) -> bytes:

@@ -93,10 +93,10 @@ def launch(spec: LaunchSpec, reporter: Reporter) -> int:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _raise_open_files()
     path = Path(spec.data_dir)
-    data = open_data_directory(path, n_shards=spec.n_shards, n_shards_new=spec.n_shards_new)
+    stores = Path(spec.store_dir) if spec.store_dir else path / "shards"
+    data = open_data_directory(path, n_shards=spec.n_shards, n_shards_new=spec.n_shards_new, stores=stores)
     try:
         open_log(path / "logs" / "launcher.log", spec.log_level, as_json=spec.log_json, who="launcher")
-        stores = Path(spec.store_dir) if spec.store_dir else path / "shards"
         keeps_reserve = stores if spec.store_dir else path
         given_back = data.given_back or give_back(keeps_reserve)
         if given_back:

@@ -76,7 +76,7 @@ class Reserve:
             self._file.unlink(missing_ok=True)
             return
         free = self._free(self._file.parent)
-        wanted = min(self._most, max(LEAST_BYTES, _stored_bytes(self._stores)), (free + have) // 100)
+        wanted = min(self._most, max(LEAST_BYTES, stored_bytes(self._stores)), (free + have) // 100)
         more = min(wanted - have, STEP_BYTES)
         if more <= 0 or (have and more < LEAST_BYTES):
             return
@@ -107,7 +107,8 @@ class Reserve:
             log.warning(event, file=str(self._file), **story)
 
 
-def _stored_bytes(stores: Path) -> int:
+def stored_bytes(stores: Path) -> int:
+    """What all files below take on the disk."""
     total = 0
     for parent, _, names in os.walk(stores):
         for name in names:

@@ -31,6 +31,7 @@ def shard_options(config: Config) -> ShardOptions:
         gc_batch=config.durable_sessions.session_gc_batch_size,
         await_rel_ms=_timeout_ms(config.mqtt.await_rel_timeout),
         capture=_bytes(messages.capture),
+        hold_unread=messages.hold_unread,
     )
 
 

@@ -27,6 +27,8 @@ from actors.clocks import read_clocks, tell_steady
 from actors.fatal import die, die_of
 from actors.links import Link, LinkServer
 from actors.pump import Pump, settle_gc
+from actors.quota import Quota, quota_bytes
+from actors.retention import tell
 from actors.settings import shard_options, store_options
 from actors.shard_client import ShardClient
 from actors.snapshot import settings_in_force
@@ -38,6 +40,7 @@ from shards.clock import AgeClock, AgeMark, Reading
 from shards.core import ShardCore
 from shards.engine import HOME_FAMILY, Engine, StoreFailed, StoreFull, StoreInUse
 from shards.events import (
+    AskShard,
     CloseLink,
     Committed,
     Effect,
@@ -45,14 +48,16 @@ from shards.events import (
     FrameReceived,
     LinkDown,
     LinkUp,
+    QuotaChanged,
     Send,
     SendToShard,
     SettingsChanged,
+    ShardTold,
     SpaceChanged,
     Submit,
     TickEnded,
 )
-from shards.frames import Entry, Frame, Reply, Retain, Retained, decode, encode
+from shards.frames import Entry, Frame, Reply, Result, Retain, Retained, decode, encode
 from shards.housekeeping import AGE_ROW
 from shards.slots import SlotTable
 from shards.steady import WALL_ROW, SteadyClock, WallRow
@@ -119,6 +124,9 @@ class ShardServer:
         for client in self._others.values():
             client.start()
         self._space_task = asyncio.get_running_loop().create_task(self._watch_space())
+        quota = quota_bytes(self._config, topology.data_dir)
+        self._quota = Quota(topology.store_dir, topology.run_dir, member_name("shard", self._index), quota, self._quota_changed)
+        self._quota.start()
         settle_gc()
         self._started = Announcement("shard", member_name("shard", self._index), os.getpid())
         announce(topology, self._started)
@@ -139,6 +147,7 @@ class ShardServer:
                 break
             await asyncio.sleep(0.01)
         self._space_task.cancel()
+        self._quota.stop()
         self._pump.stop()
         self._sync_thread.shutdown(wait=True)
         self._engine.close()
@@ -150,12 +159,14 @@ class ShardServer:
     def reconfigure(self, config: Config) -> None:
         self._config = config
         self._carry_out(self._handle(SettingsChanged(shard_options(config), store_options(config))))
+        self._quota.allow(quota_bytes(config, self._topology.data_dir))
         self._pump.soon()
 
     def counters(self) -> dict[str, int]:
         store = self._store
         return {
-            **self._core.counters, "reads_damaged": sum(store.damage_met.values()), "generations_lost": len(store.lost_at_open),
+            **self._core.counters, **self._quota.counters,
+            "reads_damaged": sum(store.damage_met.values()), "generations_lost": len(store.lost_at_open),
         }  # fmt: skip
 
     # ------------------------------------------------------------------ opening
@@ -222,6 +233,8 @@ class ShardServer:
         if self._core.busy:
             self._pump.soon()
         self._pump.within(self._core.wait_ms)
+        if self._core.retention.news:
+            tell(self._index, self._core.retention.news)
         if self._core.gc_found != self._gc_found:
             self._tell_found()
         if len(self._store.damage_met) != self._damage_told:
@@ -262,6 +275,8 @@ class ShardServer:
                 case SendToShard(shard, source, items):
                     entries: list[Entry] = [Retain(source, items)]
                     self._others[shard].ask(items[-1][0], entries)
+                case AskShard(shard, query):
+                    self._others[shard].query(query.id, query.ask)
                 case CloseLink(number, why):
                     link = links.get(number)
                     if link is not None:
@@ -334,6 +349,10 @@ class ShardServer:
             self._space_level = level
             self._carry_out(self._handle(SpaceChanged(level)))
 
+    def _quota_changed(self, level: int) -> None:
+        self._carry_out(self._handle(QuotaChanged(level)))
+        self._pump.soon()
+
     async def _watch_space(self) -> None:
         path = str(self._topology.store_path(self._index))
         while True:
@@ -374,15 +393,21 @@ class ShardServer:
         self._carry_out(self._core.outbox_arrived(shard, upto))
         self._pump.soon()
 
+    def shard_told(self, shard: int, result: Result | None) -> None:
+        """Another shard has answered; None: the link to it is up."""
+        self._handle(ShardTold(shard, result))
+        self._pump.soon()
+
 
 class _Outbox:
-    """Hears from the homes of retained messages."""
+    """Hears from the other shards: the homes of retained messages, and of sessions that read here."""
 
     def __init__(self, server: ShardServer) -> None:
         self._arrived: Callable[[int, int], None] = server.outbox_arrived
+        self._told: Callable[[int, Result | None], None] = server.shard_told
 
     def shard_linked(self, shard: int) -> None:
-        pass
+        self._told(shard, None)
 
     def shard_lost(self, shard: int) -> None:
         pass
@@ -393,6 +418,9 @@ class _Outbox:
                 self._arrived(shard, reply.applied)
 
     def shard_told(self, shard: int, frame: Frame) -> None:
+        if isinstance(frame, Result):
+            self._told(shard, frame)
+            return
         log.error("shard.unexpected_frame", shard=shard, frame=type(frame).__name__)
 
 

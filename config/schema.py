@@ -334,6 +334,13 @@ class Messages(Section):
         allowed=FILTERS_ALLOWED,
         effect="at once",
     )
+    hold_unread: Flag = setting(
+        False,
+        "Keep a generation whose time is over until every session has acknowledged all that it has of it. Off: its time decides, and a "
+        "session that comes too late is told what it lost. On: a session that never expires and whose client never comes back keeps "
+        "everything from then on, until `storage_quota` ends it by refusing publishers; `holdfast storage retention --dry-run` names it.",
+        effect="at once",
+    )
     tail_cache_bytes: Size = setting(
         Size.parse("64MiB"),
         "Memory of one shard for the newest messages. Sessions that keep up are served from it without touching the disk.",
@@ -411,6 +418,14 @@ class Config(Section):
         "stored, at least 16 MiB, and never more than a hundredth of what is free when it is made. 0: none.",
         ge=0,
         le=64 * 2**30,
+    )
+    storage_quota: Annotated[Size, Field(ge=2**20, le=2**50)] | Literal["auto", "unlimited"] = setting(
+        "auto",
+        "The most that all files of the stores may take. Above 90 % an alarm is raised and leases that do not block hold nothing; at 100 % "
+        "messages that would be stored are refused with 0x97 (3.1.1: the connection is closed) until it is below 95 %. It is looked at "
+        "every 5 s, so a little more is possible. auto: 80 % of what was free at the first start, as `site.json` says.",
+        allowed='"auto", a size from 1MiB to 1024TiB, such as "500GiB" or a number of bytes, or "unlimited"',
+        effect="at once",
     )
     listeners: Listeners = setting(Listeners(), "Where clients connect.")
     gateway: Gateway = setting(Gateway(), "Processes that own the connections of clients, and what one connection may use.")

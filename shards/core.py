@@ -143,7 +143,7 @@ class ShardCore:
         self._told: list[tuple[int, Frame]] = []
         self._wills: list[Live] = []
         self._refusing: dict[str, int] = {}
-        self._leases = LeaseTable(engine)
+        self._leases = LeaseTable(engine, self._routes)
         self.retention = Retention(shard, max(slots.shards) + 1, engine, store, self._leases, options)
         """Its news are for the log of the shell."""
         self._answering = Answering(self._draft, self._owners, self._reader, self._routes, self._retained, self._leases, self.retention)

@@ -71,8 +71,8 @@ class LeaseRow(NamedTuple):
 class Captures(Protocol):
     """Filters that are stored for somebody who has no subscription (shards.routes)."""
 
-    def capture(self, name: str, filters: Iterable[bytes]) -> None:
-        """From now on these are the filters of that name; none: it has none any more."""
+    def capture(self, owner: str, filters: Iterable[bytes]) -> None:
+        """From now on these are the filters of that owner; none: it has none any more."""
 
 
 class Expired(NamedTuple):

@@ -123,9 +123,10 @@ OTHERS = {
     "durable_storage.messages.classes": '[{name = "alarms", filter = "alarms/#", period = "90d"}]',
     "durable_storage.messages.capture": '["alarms/#"]',
     "log.level": "error",
+    "storage_quota": "3MiB",
 }
 """Another value of those for which there is none by the kind alone."""
-BY_SHELLS = ("log.level", "gateway.connect_bytes_max")
+BY_SHELLS = ("log.level", "gateway.connect_bytes_max", "storage_quota")
 """Taken by the processes themselves, not by their cores."""
 
 
