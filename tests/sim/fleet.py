@@ -8,19 +8,16 @@ Holds: a share does not depend on the process that runs it nor on what ran there
 
 from __future__ import annotations
 
-import gc
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.sim.simulation import Failed, run
 
 SHARE = 50
-_COLLECT_EVERY = 10
 _US_PER_MINUTE = 60_000_000
 
 
@@ -58,36 +55,20 @@ class Share:
         )
 
 
-@contextmanager
-def collected_seldom() -> Iterator[None]:
-    """Nearly everything of a world is garbage only when the world is: looking for it more often costs a tenth of the time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-        gc.collect()
-
-
 def share(seeds: range) -> Share:
     found = Share(seeds[0])
     began = time.process_time()
-    with collected_seldom():
-        for seed in seeds:
-            try:
-                outcome = run(seed)
-            except Failed as failed:
-                found.failures.append(str(failed))
-            else:
-                found.simulated_us += outcome.simulated_us
-                found.messages += outcome.messages
-                found.delivered += outcome.delivered
-                found.faults += outcome.faults
-            found.seeds += 1
-            if found.seeds % _COLLECT_EVERY == 0:
-                gc.collect()
+    for seed in seeds:
+        try:
+            outcome = run(seed)
+        except Failed as failed:
+            found.failures.append(str(failed))
+        else:
+            found.simulated_us += outcome.simulated_us
+            found.messages += outcome.messages
+            found.delivered += outcome.delivered
+            found.faults += outcome.faults
+        found.seeds += 1
     found.cpu_s = time.process_time() - began
     return found
 

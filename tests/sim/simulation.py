@@ -133,7 +133,6 @@ def _collected_at_the_end() -> Iterator[None]:
     """A world makes little garbage in cycles, and looking for it all the time costs an eighth of everything."""
     enabled = gc.isenabled()
     gc.disable()
-    gc.freeze()
     try:
         yield
     finally:
