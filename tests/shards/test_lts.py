@@ -88,6 +88,7 @@ def test_streams_of_a_filter_hold_exactly_the_topics_that_match(seed: int, thres
                 structure.compress(static, topic_filter)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_topics_are_found_by_their_filters() -> None:
     # Property: the same at the size of a fleet: no topic is moved, missed or found twice, and the structure stays small.
     rng = random.Random(1)
