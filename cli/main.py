@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from cli import clock, config, down, reload, status, storage, up
+from cli import clock, config, down, losses, reload, status, storage, up
 
 app = typer.Typer(
     name="holdfast",
@@ -24,6 +24,7 @@ app.command("status")(status.status)
 app.command("reload")(reload.reload)
 app.add_typer(config.app, name="config")
 storage.app.command("accept-clock")(clock.accept)
+storage.app.command("losses")(losses.losses)
 app.add_typer(storage.app, name="storage")
 
 

@@ -85,7 +85,7 @@ def _generation_facts(store: Open, info: GenerationInfo) -> dict[str, Any]:
         "layout": info.layout,
         "since": info.since,
         "until": info.until,
-        "created": _when(store.survey.wall.wall_ms(info.since, info.created_wall_ms)),
+        "created": when(store.survey.wall.wall_ms(info.since, info.created_wall_ms)),
         "sealed_age_ms": info.sealed_age_ms,
         "bytes": store.engine.family_bytes(info.id),
         "keys_estimated": store.engine.keys_estimated(info.id),
@@ -195,7 +195,7 @@ def _message_facts(shard: int, message: Message, wall: WallRow) -> dict[str, Any
     published_at_ms = wall.wall_ms(message.position, steady_ms)
     return {
         "shard": shard, "generation": message.generation, "position": message.position, "published_at_ms": published_at_ms,
-        "published_at": _when(published_at_ms), "publisher": publisher.decode(), "topic": topic.decode(), "qos": flags & QOS_MASK,
+        "published_at": when(published_at_ms), "publisher": publisher.decode(), "topic": topic.decode(), "qos": flags & QOS_MASK,
         "retain": bool(flags & RETAIN), "body": base64.b64encode(body).decode(),
     }  # fmt: skip
 
@@ -315,7 +315,7 @@ def _moment(text: str) -> int:
     return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
 
 
-def _when(wall_ms: int) -> str:
+def when(wall_ms: int) -> str:
     return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
