@@ -14,6 +14,7 @@ from shards.rows import (
     ACTIVE,
     CONNECTION,
     INCOMING,
+    LOSS,
     PLACE,
     PROGRESS,
     RANGE,
@@ -104,6 +105,7 @@ SUB = pack_row(SubscriptionRow(b"t", 1, 0, 0, ACTIVE, []))
         ("range", orphan(RANGE, u64(5))),
         ("progress", orphan(PROGRESS, b"")),
         ("incoming", orphan(INCOMING, b"\0\7")),
+        ("loss", orphan(LOSS, u64(1))),
     ],
 )
 def test_rows_without_a_session_are_erased(kind: str, row: tuple[bytes, bytes]) -> None:
