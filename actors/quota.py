@@ -54,14 +54,20 @@ def level_of(taken: int, quota: int | None, before: int) -> int:
 
 
 class Quota:
-    """Kept by a shard while it runs.  changed: told of every new level, on the loop."""
+    """Kept by a shard while it runs.  changed: told of every new level, on the loop.
 
-    def __init__(self, stores: Path, run_dir: Path, name: str, quota: int | None, changed: Callable[[int], None]) -> None:
+    relieve: called in the thread after a look at the hard mark, to give back what is not needed; True when it did something.
+    """
+
+    def __init__(
+        self, stores: Path, run_dir: Path, name: str, quota: int | None, changed: Callable[[int], None], relieve: Callable[[], bool]
+    ) -> None:
         self._stores = stores
         self._run_dir = run_dir
         self._name = name
         self._quota = quota
         self._changed = changed
+        self._relieve = relieve
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="quota")
         self._again = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -90,15 +96,18 @@ class Quota:
     async def _watch(self) -> None:
         while True:
             self._again.clear()
-            if self._quota is not None:
-                self.taken_bytes = await asyncio.get_running_loop().run_in_executor(self._thread, stored_bytes, self._stores)
-            self._look()
+            await self._measure()
+            loop = asyncio.get_running_loop()
+            if self.level == 2 and await loop.run_in_executor(self._thread, self._relieve):
+                await self._measure()
             try:
                 await asyncio.wait_for(self._again.wait(), EVERY_SECONDS)
             except TimeoutError:
                 continue
 
-    def _look(self) -> None:
+    async def _measure(self) -> None:
+        if self._quota is not None:
+            self.taken_bytes = await asyncio.get_running_loop().run_in_executor(self._thread, stored_bytes, self._stores)
         level = level_of(self.taken_bytes, self._quota, self.level)
         if level == self.level:
             return

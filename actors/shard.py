@@ -90,6 +90,8 @@ class ShardServer:
         """Records that the full disk has not taken, in the order of their positions."""
         self._disk_level = 0
         self._space_level = 0
+        self._released = -1
+        """How many generations had gone when the log was released last."""
 
     async def start(self) -> Announcement:
         """Waits, loudly, as long as the store cannot be opened for lack of room; other faults end the process."""
@@ -125,7 +127,9 @@ class ShardServer:
             client.start()
         self._space_task = asyncio.get_running_loop().create_task(self._watch_space())
         quota = quota_bytes(self._config, topology.data_dir)
-        self._quota = Quota(topology.store_dir, topology.run_dir, member_name("shard", self._index), quota, self._quota_changed)
+        self._quota = Quota(
+            topology.store_dir, topology.run_dir, member_name("shard", self._index), quota, self._quota_changed, self._release_log
+        )  # fmt: skip
         self._quota.start()
         settle_gc()
         self._started = Announcement("shard", member_name("shard", self._index), os.getpid())
@@ -352,6 +356,15 @@ class ShardServer:
     def _quota_changed(self, level: int) -> None:
         self._carry_out(self._handle(QuotaChanged(level)))
         self._pump.soon()
+
+    def _release_log(self) -> bool:
+        """At the hard mark, once, and again when a generation has gone: the log still has what it held.  In the thread of the quota."""
+        release, dropped = getattr(self._engine, "release_log", None), self._core.retention.dropped
+        if release is None or dropped == self._released:
+            return False
+        self._released = dropped
+        release()
+        return True
 
     async def _watch_space(self) -> None:
         path = str(self._topology.store_path(self._index))

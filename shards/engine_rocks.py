@@ -18,6 +18,7 @@ nothing), and an iterator that stops is asked whether it stopped because of an e
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import re
@@ -147,6 +148,13 @@ class RocksEngine:
             self._db.drop_column_family(name_of(family))
         except Exception as error:
             raise mapped(f"drop family {family}", error) from error
+
+    def release_log(self) -> None:
+        """Put what is in the log only into data files, so that the log can go: it holds what was dropped, too. From any thread."""
+        for rdict in list(self._rdicts.values()):
+            # One may be dropped meanwhile; whatever fails here fails again, loudly, where it is written.
+            with contextlib.suppress(Exception):
+                rdict.flush(True)
 
     # ---- writing
 
