@@ -1,7 +1,7 @@
 """Makes a store that looks as if it had run for long: many sealed generations, the streams spread over them, some of them large.
 
-One generation was made every ten seconds of the store's age, so a shard that opens it with a retention period of as much drops one and
-begins one every ten seconds. Written straight to the engine, as no load could fill it in the time of a test.
+One generation was made every fifteen seconds of the store's age, so a shard that opens it with a retention period of as much drops one and
+begins one every fifteen seconds. Written straight to the engine, as no load could fill it in the time of a test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shards.store import Store, StoreOptions
 WORDS = 10
 """Different last levels of the literal topics; with at most 100 first levels none of them becomes a varying level."""
 LARGE_BYTES = 128 << 20
-LENGTH_S = 10
+LENGTH_S = 15
 """Long enough for the shard to see a while ahead that it will want another family, as it does with generations of a day."""
 ROLL_IN_S, DROP_IN_S = 5, 3
 """After the opening the first generation is dropped, then the first roll is due; so neither is measured with the other."""

@@ -21,7 +21,6 @@ from actors.shard import ShardServer
 from actors.topology import Topology
 from benchmarks.shard.stops import Watch
 
-
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 

@@ -1,9 +1,9 @@
 """Gate 4 of issue 3: how long a shard's loop stands still over a roll, a seal, a fold, a drop.
 
 The real shard in a process of its own (benchmarks/shard), with 100 live generations that hold 100,000 streams together, and again with
-200 of them. Every ten seconds one generation is begun, one is sealed and folded, and one is dropped and erased, the first of these with
-many data files, under a load of 3,000 messages a second. Every such call is timed in the process, by the clock; so is each turn of the
-loop, and a probe says how late the loop was for whatever reason, the machine's own included.
+200 of them. Every fifteen seconds one generation is begun, one is sealed and folded, and one is dropped and erased, the first of these with
+many data files, under a load of 3,000 messages a second. Every such call is timed in the process; so is each turn of the loop, and a probe
+says how late the loop was for whatever reason. What counts is the time by the clock less the wait for a core (benchmarks/shard/stops.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LIMIT_S = 900
 STOP_MS = 50.0
 STREAMS = 100_000
 LAYOUTS = ("skipstream", "record_batch")
-SECONDS = 42
+SECONDS = 40
 LARGE = 3
 PER_FRAME, EVERY_S = 60, 0.02
 
@@ -66,7 +66,9 @@ async def stops_of(layout: str, generations: int, streams: int, seconds: int) ->
 def told_of(stops: Stops) -> str:
     words = []
     for kind, of in stops.items():
-        words.append(f"{kind} {of['longest_ms']:.0f} ({of['count']:.0f}, median {of['median_ms']:.1f}, CPU {of['longest_cpu_ms']:.0f})")
+        words.append(
+            f"{kind} {of['longest_ms']:.0f} (of {of['count']:.0f}, median {of['median_ms']:.1f}, by the clock {of['clock_ms']:.0f})"
+        )
     return ", ".join(words)
 
 
