@@ -187,9 +187,8 @@ class Stepped:
 
     async def suspended(self) -> tuple[bool, bool]:
         """As `storage info` says it, and as `status` does."""
-        status = json.loads(await asyncio.to_thread(self.broker.command, "status", "--json"))
-        alarms = [alarm for alarm in status["alarms"] if alarm["kind"] == "clock"]
-        return bool((await self.info())["age_suspended"]), bool(alarms)
+        info, status = await asyncio.gather(self.info(), asyncio.to_thread(self.broker.command, "status", "--json"))
+        return bool(info["age_suspended"]), any(alarm["kind"] == "clock" for alarm in json.loads(status)["alarms"])
 
     async def until_suspended_is(self, wanted: bool) -> None:
         """Within the time in which the shard writes its mark."""

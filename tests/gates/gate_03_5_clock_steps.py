@@ -76,9 +76,8 @@ async def over_reboots(it: Stepped, scale: Scale) -> int:
         planted = await it.plant(name)
         await it.restart(step_s=step_s, reboot=True)
         told += 1
-        await it.until_alarms_are(told, told, told)
-        await it.until_suspended_is(True)
-        await it.kept(planted, unsure_s=MARK_S + OF_A_RESTART_S)
+        kept = it.kept(planted, unsure_s=MARK_S + OF_A_RESTART_S)
+        await asyncio.gather(it.until_alarms_are(told, told, told), it.until_suspended_is(True), kept)
         await it.waits_until_accepted(name)
     assert planted is not None
     await it.is_dropped(planted, RETENTION_S, MARK_S + OF_A_RESTART_S)
