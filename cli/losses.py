@@ -14,7 +14,7 @@ from shards.survey import Survey
 
 REASONS = {
     "period": "its time was over", "lease": "its time was over, and a lease that wanted it was passed over", "damaged": "it cannot be read",
-    "by hand": "somebody dropped it", "unlike": "the store gave other messages than before", "": "long ago",
+    "by hand": "somebody dropped it", "read": "all had read it", "unlike": "the store gave other messages than before", "": "long ago",
 }  # fmt: skip
 """In words; those of shards.dropped.Dropped and shards.rows.LossRow."""
 

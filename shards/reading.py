@@ -25,6 +25,7 @@ from mqtt.topics import matches
 from shards.dropped import FORGOTTEN
 from shards.frames import Gone, Place, Poll, Polled, RangeRead, ReadRange, Segment
 from shards.lts import StructureMismatch
+from shards.retention import READ
 from shards.store import Dropped, GenerationDropped, GenerationInfo, Store, Stream
 from shards.tail import Tail
 
@@ -182,7 +183,7 @@ class Reader:
         if known is None or now_ms - known.matched_ms >= ask.renew_ms:
             self.matched += 1
             streams = [(int(generation), stream) for generation, stream in self._store.streams(ask.filter, cut)]
-            known = self._sweeps[key] = _Sweep(now_ms, streams, self._store.dropped_between(cut, horizon))
+            known = self._sweeps[key] = _Sweep(now_ms, streams, [one for one in self._store.dropped_between(cut, horizon) if _lost(one)])
             if len(self._sweeps) > SWEEPS_REMEMBERED:
                 self._sweeps.popitem(last=False)
         return known
@@ -197,7 +198,7 @@ class Reader:
         if FORGOTTEN in known and begins not in known and begins not in self._there():
             # So long ago that even this generation, in which the sweep stood, is not remembered singly any more.
             told[FORGOTTEN] = _of(known[FORGOTTEN], cut, horizon)
-        told.update({one.generation: one for one in self._gone(cut, horizon, met)})
+        told.update({one.generation: one for one in self._gone(cut, horizon, met) if one.reason != READ})
         return [told[generation] for generation in sorted(told)]
 
     def _there(self) -> dict[int, GenerationInfo]:
@@ -241,6 +242,12 @@ class Reader:
             behind = [message for part in parts[lost[-1] + 1 :] for message in part or ()]
         rest = before + behind
         return RangeRead(True, [position for position, _ in rest], [value for _, value in rest], len(before), gone)
+
+
+def _lost(dropped: Dropped) -> bool:
+    """Whether somebody may have missed something of it.  When it went because everybody had read it, an old place says only that
+    nothing came for its subscription."""
+    return dropped.reason != READ
 
 
 def _of(dropped: Dropped, after: int, upto: int) -> Gone:

@@ -55,8 +55,8 @@ class Log:
         self.rolls += 1
         self.engine.write(self.store.roll(self.last, 0, self.rolls * WALL_MS, klass))
 
-    def drop(self, generation: int) -> None:
-        self.engine.write(self.store.drop(generation, 99, "period"))
+    def drop(self, generation: int, reason: str = "period") -> None:
+        self.engine.write(self.store.drop(generation, 99, reason))
         self.store.erase(generation)
 
     def poll(self, place: Place, count: int = 1000, topic_filter: bytes = b"#", renew_ms: int = 1 << 40) -> Polled:
@@ -98,6 +98,16 @@ def test_who_has_read_all_of_it_is_told_nothing(cut: int) -> None:
     log = three()
     log.drop(1)
     assert not log.poll(Place(cut)).gone
+
+
+def test_what_went_because_everybody_had_read_it_is_nobodys_loss() -> None:
+    """The old place of a subscription for which nothing came, at the beginning and in the middle of a sweep."""
+    log = three()
+    in_it = log.poll(Place(0), 1).place
+    log.drop(1, "read")
+    for place in (Place(0), in_it):
+        polled = log.poll(place)
+        assert not polled.gone and positions(polled) == [5, 6, 7, 9, 10, 11]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
