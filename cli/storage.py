@@ -20,7 +20,7 @@ from mqtt.reason import ProtocolError
 from mqtt.topics import check_topic_filter
 from shards.clock import AgeClock
 from shards.engine import StoreFailed
-from shards.generations import GenerationInfo
+from shards.generations import DEFAULT_CLASS, GenerationInfo
 from shards.messages import QOS_MASK, RETAIN, header
 from shards.steady import WallRow
 from shards.survey import Message
@@ -51,11 +51,14 @@ def info(data_dir: DataDir = None, config: ConfigFile = None, set_: Sets = None,
         if shard["clock_steps"]:
             apart_s = shard["clock_offset_ms"] / 1000
             print(f"  the wall clock was set {shard['clock_steps']} times; it is {apart_s:+.0f} s from the time that passed")
+        classes = [row["class"] for row in shard["generations"]]
+        # A column only where there is something to tell apart.
+        width = max(map(len, classes)) + 2 if set(classes) != {DEFAULT_CLASS} else 0
         for row in shard["generations"]:
             state = "current" if row["until"] is None else f"sealed, until {row['until']}"
             print(
-                f"  generation {row['generation']:>4}  {row['layout']:<19} {_size(row['bytes']):>10}  {row['streams']:>6} streams  "
-                f"since {row['since']}, {state}, made {row['created']}"
+                f"  generation {row['generation']:>4}  {row['class'] if width else '':<{width}}{row['layout']:<19} "
+                f"{_size(row['bytes']):>10}  {row['streams']:>6} streams  since {row['since']}, {state}, made {row['created']}"
             )
         for generation in shard["lost"]:
             print(f"  generation {generation:>4}  LOST: its row is there, its messages are not")
@@ -82,6 +85,7 @@ def _shard_facts(store: Open) -> dict[str, Any]:
 def _generation_facts(store: Open, info: GenerationInfo) -> dict[str, Any]:
     return {
         "generation": info.id,
+        "class": info.klass,
         "layout": info.layout,
         "since": info.since,
         "until": info.until,
@@ -120,12 +124,13 @@ def du(data_dir: DataDir = None, config: ConfigFile = None, set_: Sets = None, a
         facts = [_shard_facts(store) for store in stores]
     rows = [{key: shard[key] for key in ("shard", "path", "bytes", "generations")} for shard in facts]
     if as_json:
-        print(json.dumps([{**row, "generations": [_only(one, "generation", "bytes") for one in row["generations"]]} for row in rows]))
+        names = ("generation", "class", "bytes")
+        print(json.dumps([{**row, "generations": [_only(one, *names) for one in row["generations"]]} for row in rows]))
         return
     for row in rows:
         print(f"{_size(row['bytes']):>12} {row['path']}")
         for one in row["generations"]:
-            print(f"{_size(one['bytes']):>12}   generation {one['generation']}")
+            print(f"{_size(one['bytes']):>12}   generation {one['generation']}{_in_class(one['class'])}")
 
 
 # ---------------------------------------------------------------------------------------------------- messages
@@ -147,8 +152,8 @@ def explain(topic_filter: Filter, data_dir: DataDir = None, config: ConfigFile =
     for row in rows:
         more = " or more" if row["counted_to_limit"] else ""
         print(
-            f"shard {row['shard']}, generation {row['generation']} ({row['layout']}): {row['messages']}{more} messages, "
-            f"{_size(row['bytes'])}; expires {row['expires']}"
+            f"shard {row['shard']}, generation {row['generation']}{_in_class(row['class'])} ({row['layout']}): "
+            f"{row['messages']}{more} messages, {_size(row['bytes'])}; expires {row['expires']}"
         )
         for stream in row["streams"]:
             lists = stream["index_lists"]
@@ -165,8 +170,8 @@ def _explained(store: Open, info: GenerationInfo, wanted: bytes, retention_ms: i
         if generation == info.id
     ]
     return {
-        "shard": store.shard, "generation": info.id, "layout": info.layout, "messages": messages, "counted_to_limit": messages >= COUNT_MAX,
-        "bytes": size, "expires": _expires(store, info, retention_ms), "streams": streams,
+        "shard": store.shard, "generation": info.id, "class": info.klass, "layout": info.layout, "messages": messages,
+        "counted_to_limit": messages >= COUNT_MAX, "bytes": size, "expires": _expires(store, info, retention_ms), "streams": streams,
     }  # fmt: skip
 
 
@@ -243,14 +248,15 @@ def retention(
                 behind = [one for one in unread if one.shard == store.shard and (info.until is None or one.place < info.until - 1)]
                 losses = [_loss(store, info, one.client, one.filter, one.place) for one in behind if info.until is not None]
                 rows.append(
-                    {"shard": store.shard, "generation": info.id, "expires": _expires(store, info, found.retention_ms),
+                    {"shard": store.shard, "generation": info.id, "class": info.klass, "expires": _expires(store, info, found.retention_ms),
                      "bytes": store.engine.family_bytes(info.id), "unread": [loss for loss in losses if loss["messages"]]}
                 )  # fmt: skip
     if as_json:
         print(json.dumps(rows))
         return
     for row in rows:
-        print(f"shard {row['shard']}, generation {row['generation']}: {_size(row['bytes'])}, expires {row['expires']}")
+        where = f"shard {row['shard']}, generation {row['generation']}{_in_class(row['class'])}"
+        print(f"{where}: {_size(row['bytes'])}, expires {row['expires']}")
         for loss in row["unread"]:
             print(f"    {loss['client']} would lose {loss['messages']} messages of {loss['filter']}")
 
@@ -284,15 +290,20 @@ def compact(data_dir: DataDir = None, config: ConfigFile = None, set_: Sets = No
 
 
 def _expires(store: Open, info: GenerationInfo, retention_ms: int) -> str:
-    """When it goes by the retention period, as it stands now."""
+    """When it goes by the period of its class, as it stands now; for the default class as the configuration says."""
     if info.sealed_age_ms is None:
         return "not before it is sealed"
     now = read_clocks()
     clock = AgeClock(store.survey.age, now)
     if clock.suspended:
         return "not before the clock is accepted"
-    left_ms = max(0, info.sealed_age_ms + retention_ms - clock.age_ms(now))
+    left_ms = max(0, info.sealed_age_ms + store.survey.period_ms(info, retention_ms) - clock.age_ms(now))
     return "now" if not left_ms else f"in {Duration(left_ms - left_ms % 1000 or left_ms)}"
+
+
+def _in_class(klass: str) -> str:
+    """Said only where there is something to say."""
+    return "" if klass == DEFAULT_CLASS else f" of class {klass}"
 
 
 def _filter(text: str) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shards.classes import ClassMap
 from shards.clock import AgeMark
 from shards.dropped import DROPPED_ROW
 from shards.engine import HOME_FAMILY, Engine, StoreFailed
@@ -97,6 +98,15 @@ class Survey:
     def lost(self) -> tuple[int, ...]:
         """Generations whose row is there and whose messages are not."""
         return self._store.lost_at_open
+
+    @property
+    def classes(self) -> ClassMap:
+        """The retention classes that messages are put into."""
+        return self._generations.classes
+
+    def period_ms(self, info: GenerationInfo, default_ms: int) -> int:
+        """How long a generation is kept once it is sealed; default_ms: by the configuration, for the default class."""
+        return self._store.period_ms(info, default_ms)
 
     @property
     def position(self) -> int:
@@ -192,6 +202,11 @@ class Survey:
         """Reads everything; one sentence for each thing that is not as it must be."""
         for generation in self.lost:
             yield f"generation {generation} has a row and no messages: they are lost"
+        written = [info.klass for info in self.generations if info.until is None]
+        for klass in sorted({*written, *self.classes.names}):
+            wanted = 1 if klass in self.classes.names else 0
+            if written.count(klass) != wanted:
+                yield f"retention class {klass} has {written.count(klass)} current generations and should have {wanted}"
         for key, value in self._home(b"", _ALL):
             if key[:1] not in KINDS:
                 yield f"home row {key[:24].hex()} is of no known kind"

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from actors.clocks import read_clocks
 from actors.datadir import open_data_directory
 from cli.storage import app
+from shards.classes import CLASSES_ROW, ClassMap, RetentionClass
 from shards.clock import AgeMark
 from shards.engine import HOME_FAMILY, Op
 from shards.engine_rocks import RocksEngine
@@ -91,6 +92,34 @@ def test_info_shows_what_a_running_broker_has_written_a_moment_ago(kept: Kept) -
     assert [(one["generation"], one["until"]) for one in shard["generations"]] == [(1, 5), (2, None)]
     assert shard["rows"]["subscriptions"] == shard["rows"]["places"] == 1
     assert "generation    2  skipstream" in kept.run("info").stdout
+
+
+def test_generations_are_shown_with_their_class_and_go_by_its_period(kept: Kept) -> None:
+    """A column where there is more than one class; what expires when is said by the class, not by the default."""
+    kept.publish(b"gold/1", b"x")
+    kept.store.change(StoreOptions(classes=ClassMap((RetentionClass("gold", b"gold/#", 1000 * HOUR_MS),))))
+    kept.roll(HOUR_MS)
+    kept.publish(b"gold/1", b"x")
+    kept.roll(HOUR_MS)
+    kept.age(9 * HOUR_MS)
+    (shard,) = kept.ask("info")
+    assert [one["class"] for one in shard["generations"]] == ["default", "default", "gold", "default", "gold"]
+    assert "generation    3  gold     skipstream" in kept.run("info").stdout
+    for command in (("explain", "#"), ("retention", "--dry-run")):
+        rows = kept.ask(*command)
+        expires = {row["generation"]: row["expires"] for row in rows if row["generation"] in (2, 3)}
+        assert expires[3].startswith(("in 992h", "in 35711", "in 35712")) and expires[2] != expires[3], expires
+        assert [row["class"] for row in rows][2] == "gold"
+        assert "generation 3 of class gold" in kept.run(*command).stdout
+    assert "generation 3 of class gold" in kept.run("du").stdout and "generation 2 of" not in kept.run("du").stdout
+    assert kept.run("verify").exit_code == 0
+
+
+def test_verify_finds_a_class_without_a_generation(kept: Kept) -> None:
+    """Messages of that class could not be stored."""
+    kept.write([(HOME_FAMILY, CLASSES_ROW, ClassMap((RetentionClass("gold", b"gold/#", 5),)).encode())])
+    found = kept.run("verify")
+    assert found.exit_code == 1 and "retention class gold has 0 current generations and should have 1" in found.stdout
 
 
 def test_ls_names_streams_by_what_their_topics_have_in_common(kept: Kept) -> None:
