@@ -19,8 +19,24 @@ from shards.engine import Engine
 from shards.engine_memory import MemoryEngine
 from shards.engine_rocks import RocksEngine, RocksOptions
 
-NOT_COMPACTING = RocksOptions(write_buffer_bytes=64 << 20, compacts=False)
-"""So that no file comes or goes by itself while a directory is copied."""
+
+def rocks_engine(path: Path) -> RocksEngine:
+    """One in which no file comes by itself, so that its directory can be copied while it lives."""
+    return RocksEngine(str(path), RocksOptions(write_buffer_bytes=64 << 20, compacts=False))
+
+
+def copy_of_living(source: Path, target: Path) -> None:
+    """What a process that is killed now leaves behind. RocksDB deletes, a little later, what opening has made needless: a copy is taken
+    again when files went meanwhile."""
+    while True:
+        before = sorted(os.listdir(source))
+        try:
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("LOCK"))
+            if sorted(os.listdir(source)) == before:
+                return
+        except shutil.Error:
+            pass
+        shutil.rmtree(target)
 
 
 class Disk(Protocol):
@@ -73,7 +89,7 @@ class RocksDisk:
         self._number = 0
         self._synced: tuple[str, int] = ("", 0)
         """The newest log, and how much of it was synced."""
-        self.engine = RocksEngine(str(self._path), NOT_COMPACTING)
+        self.engine = rocks_engine(self._path)
         self.sync()
 
     @property
@@ -106,13 +122,13 @@ class RocksDisk:
 
     def _copy(self) -> Path:
         path = self._directory / str(self._number + 1)
-        shutil.copytree(self._path, path, ignore=shutil.ignore_patterns("LOCK"))
+        copy_of_living(self._path, path)
         return path
 
     def _go_on_from(self, copy: Path) -> None:
         self.close()
         self._number += 1
-        self.engine = RocksEngine(str(copy), NOT_COMPACTING)
+        self.engine = rocks_engine(copy)
         # What opening wrote and made of the logs, RocksDB has synced; nothing of ours is in the new log yet.
         self._synced = _newest_log(copy).name, 0
 

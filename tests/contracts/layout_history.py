@@ -74,7 +74,7 @@ class History:
         self.held: list[Op] = []
         self.saved: list[Op] = []
         self.dies = False
-        self.happened = {"messages": 0, "rolls": 0, "drops": 0, "folds": 0, "refused": 0, "kills": 0, "power cuts": 0}
+        self.happened = {"messages": 0, "rolls": 0, "drops": 0, "folds": 0, "refused": 0, "kills": 0, "power cuts": 0, "messages lost": 0}
         topics = [self.shape(self.rng) for _ in range(20)]
         if self.rng.random() < 0.4:
             self.maps += [self._class_map(topics) for _ in range(2)]
@@ -215,7 +215,7 @@ class History:
         self.last = self.written = int.from_bytes(row, "big") if row else 0
         assert self.last >= self.watermark, "what was synced is there"
         assert power or self.last == written, "a kill takes nothing that was written"
-        self.model.forget_above(self.last)
+        self.happened["messages lost"] += self.model.forget_above(self.last)
         self.disk.sync()
         self.watermark = self.last
         self.tail = Tail(self.last, self.rng.choice((0, 20_000, MANY)))
@@ -286,6 +286,9 @@ class History:
         there = {int(info.id) for info in self.store.generations()}
         assert not there & self.model.gone
         assert {message.generation for message in self.model.messages} - self.model.gone <= there
+        for position, generation in self.model.lost(self.rng):
+            said = self.store.dropped_between(position - 1, position)
+            assert generation in {row.generation for row in said}, f"{position} went with {generation}, and {said} is said"
         for poller in self.pollers:
             cut = self.store.cutoff(poller.filter, self.watermark)
             for info in self.store.currents():

@@ -44,10 +44,21 @@ class Model:
         self.drops.append((position, generation))
         self.spared.update(message.value for message in self.messages if message.generation == generation)
 
-    def forget_above(self, last: int) -> None:
-        """A restart found no record after this one."""
-        del self.messages[bisect_right(self.messages, last, key=lambda message: message.position) :]
+    def forget_above(self, last: int) -> int:
+        """A restart found no record after this one. How many messages were."""
+        kept = bisect_right(self.messages, last, key=lambda message: message.position)
+        forgotten = len(self.messages) - kept
+        del self.messages[kept:]
         self.drops = [drop for drop in self.drops if drop[0] <= last]
+        return forgotten
+
+    def lost(self, rng: random.Random) -> list[tuple[int, int]]:
+        """(position, generation) of some messages that went with their generation."""
+        gone = self.gone
+        if not gone or rng.random() < 0.8:
+            return []
+        some = rng.sample(self.messages, min(20, len(self.messages)))
+        return [(message.position, message.generation) for message in some if message.generation in gone]
 
     @property
     def gone(self) -> set[int]:

@@ -78,6 +78,15 @@ def a_generation_is_erased_and_its_row_stays(planting: Planting) -> None:
     planting.replace(Generations, "drop", planted)
 
 
+def nobody_remembers_what_was_dropped(planting: Planting) -> None:
+    drop = Generations.drop
+
+    def planted(self: Generations, generation: int, *more: Any) -> list[Op]:
+        return drop(self, generation, *more)[:1]
+
+    planting.replace(Generations, "drop", planted)
+
+
 # ---- growth and what is learned
 
 
@@ -195,6 +204,7 @@ IN_THE_STORE = faults(
     a_generation_is_dropped_before_its_seal_is_committed,
     a_dropped_generation_is_read_as_an_empty_one,
     a_generation_is_erased_and_its_row_stays,
+    nobody_remembers_what_was_dropped,
     growth_is_given_back_and_not_written,
     growth_is_written_one_record_too_late,
     the_heir_of_a_structure_forgets_a_level,

@@ -40,7 +40,8 @@ def suites() -> str:
     run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     found = re.search(r"(\d+) passed(.*?) in ", run.stdout)
     if run.returncode or found is None or "skipped" in found[2]:
-        raise GateFailed(f"the contract suites: {run.stdout.strip().splitlines()[-1] if run.stdout.strip() else run.stderr.strip()}")
+        lines = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))] + run.stdout.splitlines()[-1:]
+        raise GateFailed(f"the contract suites: {'; '.join(lines) or run.stderr}")
     return found[1]
 
 
@@ -57,7 +58,7 @@ def histories(seeds: int, processes: int) -> Share:
     total = run_many(int(os.environ.get("STORE_FROM") or 0), seeds, processes, say)
     if total.failures:
         raise GateFailed(f"{len(total.failures)} of {seeds} histories failed, the first one: {total.failures[0]}")
-    for kind in ("kills", "power cuts", "rolls", "drops", "folds"):
+    for kind in ("kills", "power cuts", "messages lost", "rolls", "drops", "folds"):
         if not total.happened[kind]:
             raise GateFailed(f"there were no {kind} in {seeds} histories")
     return total
