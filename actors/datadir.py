@@ -2,7 +2,7 @@
 
     lock        held by the launcher for as long as it lives; the kernel lets go of it with the process, whatever ended that
     site.json   site id, incarnation, format version, number of shards, what `storage_quota = "auto"` stands for: written once, durable
-                before anything refers to it
+                before anything refers to it; and when the loss of a store is accepted, with a greater incarnation
     secret      32 bytes as hex, for the links of this site; readable by its owner only
     run.json    where the present run keeps its sockets, and who launched it: lets `status` and `down` find it, and the next `up` clear up
     reserve     room for a start on a full disk (actors.reserve)
@@ -23,6 +23,8 @@ import secrets
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -44,6 +46,15 @@ class DirectoryError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class StoreLoss:
+    """The store of a shard was lost, and the operator has said so: it began anew with this incarnation of the site."""
+
+    shard: int
+    incarnation: int
+    accepted: str
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """What site.json says."""
 
@@ -54,6 +65,7 @@ class Site:
     created: str
     quota_auto_bytes: int = 0
     """What `storage_quota = "auto"` stands for; 0: not known yet."""
+    losses: tuple[StoreLoss, ...] = ()
 
 
 def read_site(data_dir: Path) -> Site | None:
@@ -77,6 +89,7 @@ def read_site(data_dir: Path) -> Site | None:
             version, str(fields["site"]), int(fields["incarnation"]), int(fields["n_shards"]), str(fields["created"]),
             # Sites of before there was a quota have none.
             int(fields.get("quota_auto_bytes", 0)),
+            tuple([StoreLoss(**each) for each in fields.get("losses", ())]),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         raise DirectoryError(f"{path} is damaged ({error!r}): restore it from a backup, the stores beside it are untouched") from error
@@ -158,6 +171,27 @@ def open_data_directory(
     return directory
 
 
+@contextmanager
+def hold(path: Path) -> Iterator[None]:
+    """A data directory that is there, for whoever changes something in it without a broker. Raises DirectoryError when one runs."""
+    lock = _lock(path, LOCK_WITHIN_S)
+    try:
+        _sign(lock)
+        yield
+    finally:
+        os.close(lock)
+
+
+def record_loss(path: Path, shard: int) -> int:
+    """Say in site.json that the store of a shard is lost; the incarnation of the site that begins with that. For the holder of the lock."""
+    site = read_site(path)
+    assert site is not None
+    incarnation = site.incarnation + 1
+    site = replace(site, incarnation=incarnation, losses=(*site.losses, StoreLoss(shard, incarnation, _now())))
+    write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o644)
+    return incarnation
+
+
 def _lock(path: Path, within: float) -> int:
     descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + within
@@ -186,10 +220,9 @@ def _sign(lock: int) -> None:
 def _settle(path: Path, n_shards: int | None, n_shards_new: int, stores: Path) -> Site:
     site = read_site(path)
     if site is None:
-        created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        site = Site(FORMAT_VERSION, secrets.token_hex(8), 1, n_shards or n_shards_new, created, _quota_auto(path, stores))
-        _write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o644)
-        _sync_directory(path.parent)
+        site = Site(FORMAT_VERSION, secrets.token_hex(8), 1, n_shards or n_shards_new, _now(), _quota_auto(path, stores))
+        write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o644)
+        sync_directory(path.parent)
     elif n_shards is not None and n_shards != site.n_shards:
         raise DirectoryError(
             f"the data directory {path} has n_shards = {site.n_shards}, which cannot be changed, "
@@ -200,7 +233,7 @@ def _settle(path: Path, n_shards: int | None, n_shards_new: int, stores: Path) -
         site = replace(site, quota_auto_bytes=_quota_auto(path, stores))
         # On a full disk it waits for a later start: that must not be in the way of this one.
         with contextlib.suppress(OSError):
-            _write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o644)
+            write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o644)
     return site
 
 
@@ -211,10 +244,14 @@ def _quota_auto(path: Path, stores: Path) -> int:
     return (free_bytes(there) + stored_bytes(stores)) * QUOTA_AUTO_PERCENT // 100
 
 
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
 def _secret(path: Path) -> bytes:
     file = path / "secret"
     if not file.exists():
-        _write_durably(file, secrets.token_hex(32) + "\n", mode=0o600)
+        write_durably(file, secrets.token_hex(32) + "\n", mode=0o600)
     text = file.read_text(encoding="ascii", errors="replace").strip()
     try:
         secret = bytes.fromhex(text)
@@ -246,7 +283,7 @@ def _run_parent() -> str:
     return usual if longest + SOCKET_ROOM <= 107 else "/tmp"
 
 
-def _write_durably(path: Path, text: str, *, mode: int) -> None:
+def write_durably(path: Path, text: str, *, mode: int) -> None:
     beside = path.with_name(path.name + ".part")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with open(descriptor, "w", encoding="utf-8") as file:
@@ -254,10 +291,10 @@ def _write_durably(path: Path, text: str, *, mode: int) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(beside, path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -32,6 +32,7 @@ from types import FrameType
 import structlog
 
 from actors.datadir import DataDirectory, DirectoryError, open_data_directory
+from actors.known_stores import StoreMissing, require_store
 from actors.logs import open_log
 from actors.origin import write_origin
 from actors.reserve import Reserve, free_bytes, give_back
@@ -82,7 +83,7 @@ def main() -> int:
     reporter = Reporter(report_fd)
     try:
         return launch(spec, reporter)
-    except (DirectoryError, CannotStart) as error:
+    except (DirectoryError, StoreMissing, CannotStart) as error:
         reporter.close(False, f"Holdfast did not start: {error}.")
         return 1
 
@@ -97,6 +98,8 @@ def launch(spec: LaunchSpec, reporter: Reporter) -> int:
     data = open_data_directory(path, n_shards=spec.n_shards, n_shards_new=spec.n_shards_new, stores=stores)
     try:
         open_log(path / "logs" / "launcher.log", spec.log_level, as_json=spec.log_json, who="launcher")
+        for shard in range(data.site.n_shards):
+            require_store(path, stores / str(shard), shard)
         keeps_reserve = stores if spec.store_dir else path
         given_back = data.given_back or give_back(keeps_reserve)
         if given_back:

@@ -25,6 +25,7 @@ from actors.accepted import clock_accepted
 from actors.alarms import Alarm, clear_alarm, raise_alarm
 from actors.clocks import read_clocks, tell_steady
 from actors.fatal import die, die_of
+from actors.known_stores import note_store, require_store
 from actors.links import Link, LinkServer
 from actors.pump import Pump, settle_gc
 from actors.quota import Quota, quota_bytes
@@ -122,6 +123,7 @@ class ShardServer:
             shard: ShardClient(shard, topology.shard_endpoint(shard), _Outbox(self), topology.secret, "shard", name) for shard in others
         }
         self._drive(self._committer.handle(commits.Opened(self._core.recovered)))
+        self._note_store()
         await self._server.start()
         for client in self._others.values():
             client.start()
@@ -177,6 +179,7 @@ class ShardServer:
 
     async def _open_engine(self) -> Engine:
         path = self._topology.store_path(self._index)
+        require_store(self._topology.data_dir, path, self._index)
         path.mkdir(parents=True, exist_ok=True)
         while True:
             try:
@@ -186,6 +189,13 @@ class ShardServer:
                 # A former process of this shard may still be on its way out; a full disk may get room again.
                 log.error("shard.cannot_open_yet", shard=self._index, cause=str(error))
                 await asyncio.sleep(OPEN_RETRY_SECONDS)
+
+    def _note_store(self) -> None:
+        try:
+            note_store(self._topology.data_dir, self._topology.store_path(self._index), self._index)
+        except OSError as error:
+            # A full disk must not keep a store from being served that was there before there were such notes.
+            log.warning("shard.not_noted", shard=self._index, cause=str(error))
 
     def _open_core(self) -> None:
         now = read_clocks()

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from cli import clock, config, down, losses, reload, status, storage, up
+from cli import accept_loss, clock, config, down, losses, reload, status, storage, up
 
 app = typer.Typer(
     name="holdfast",
@@ -25,6 +25,7 @@ app.command("reload")(reload.reload)
 app.add_typer(config.app, name="config")
 storage.app.command("accept-clock")(clock.accept)
 storage.app.command("losses")(losses.losses)
+storage.app.command("accept-loss")(accept_loss.accept)
 app.add_typer(storage.app, name="storage")
 
 

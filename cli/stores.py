@@ -18,6 +18,7 @@ import typer
 from actors.datadir import DirectoryError, Site, read_site
 from cli.paths import data_path
 from config.load import ConfigError, load
+from config.schema import Config
 from shards.engine import StoreFailed
 from shards.survey import Survey
 
@@ -64,18 +65,27 @@ def site_of(directory: Path) -> Site:
     return site
 
 
-def find_stores(data_dir: str | None, config: Path | None, sets: list[str] | None) -> Stores:
+def load_or_refuse(data_dir: str | None, config: Path | None, sets: list[str] | None) -> Config:
+    """The configuration that is meant; ends the command when it cannot be used."""
     try:
-        loaded = load(config, sets=sets or (), data_dir=data_dir)
+        return load(config, sets=sets or (), data_dir=data_dir)
     except ConfigError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
         raise typer.Exit(1) from None
-    directory = data_path(loaded.data_dir)
-    site = site_of(directory)
+
+
+def store_paths(loaded: Config, site: Site) -> list[Path]:
+    """Where the stores of this site lie, by shard."""
     messages = loaded.durable_storage.messages
-    above = data_path(messages.data_dir) if messages.data_dir else directory / "shards"
-    return Stores([above / str(shard) for shard in range(site.n_shards)], loaded.durable_sessions.message_retention_period.ms)
+    above = data_path(messages.data_dir) if messages.data_dir else data_path(loaded.data_dir) / "shards"
+    return [above / str(shard) for shard in range(site.n_shards)]
+
+
+def find_stores(data_dir: str | None, config: Path | None, sets: list[str] | None) -> Stores:
+    loaded = load_or_refuse(data_dir, config, sets)
+    site = site_of(data_path(loaded.data_dir))
+    return Stores(store_paths(loaded, site), loaded.durable_sessions.message_retention_period.ms)
 
 
 @contextmanager
