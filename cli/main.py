@@ -5,11 +5,13 @@ Exit codes: 0 done, 1 could not be done, 2 was asked in a way that makes no sens
 
 from __future__ import annotations
 
+import logging
 import sys
 
+import structlog
 import typer
 
-from cli import accept_loss, clock, config, down, losses, reload, status, storage, up
+from cli import accept_loss, clock, config, down, leases, losses, reload, status, storage, up
 
 app = typer.Typer(
     name="holdfast",
@@ -26,10 +28,15 @@ app.add_typer(config.app, name="config")
 storage.app.command("accept-clock")(clock.accept)
 storage.app.command("losses")(losses.losses)
 storage.app.command("accept-loss")(accept_loss.accept)
+storage.app.add_typer(leases.app, name="lease")
 app.add_typer(storage.app, name="storage")
 
 
 def main() -> None:
+    # What a command shares with the broker's processes says in logs what it does; here that is for people, and only when it is amiss.
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+    )
     try:
         app()
     except (OSError, ImportError) as error:

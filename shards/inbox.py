@@ -22,6 +22,9 @@ from shards.frames import FRAMES_UNANSWERED_MAX, Answer, Reply, decode_replies, 
 from shards.rows import REFUSED_SENDER, SLOT, pack_row, successor, unpack_row
 
 FORGET_SENDER_AFTER_US = 300_000_000
+KEEPS_NOTHING = "admin-"
+"""Names of senders that begin so are of commands, each with a name of its own: what they ask may be done twice, so they need not be
+refused for ever, and no row is left of them."""
 
 
 @dataclass(slots=True)
@@ -152,7 +155,7 @@ class Inbox:
         return out
 
     def forget_silent(self, draft: Draft, now_us: int) -> list[str]:
-        """Erase senders not heard for 5 minutes; they are refused for ever after.  Returns their names."""
+        """Erase senders not heard for 5 minutes; they are refused for ever after, but for commands.  Returns their names."""
         silent = [
             sender
             for sender in self._senders.values()
@@ -163,9 +166,10 @@ class Inbox:
             for slot in range(FRAMES_UNANSWERED_MAX):
                 if slot in sender.told or sender.last >= FRAMES_UNANSWERED_MAX:
                     draft.ops.append((HOME_FAMILY, SLOT + name + bytes((slot,)), None))
-            draft.ops.append((HOME_FAMILY, REFUSED_SENDER + name, b""))
             del self._senders[sender.name]
-            self._refused[sender.name] = None
+            if not sender.name.startswith(KEEPS_NOTHING):
+                draft.ops.append((HOME_FAMILY, REFUSED_SENDER + name, b""))
+                self._refused[sender.name] = None
         return [sender.name for sender in silent]
 
     def check(self) -> None:
