@@ -70,21 +70,69 @@ class ClassMap:
         is in it."""
         return [(each.name, each.filter) for each in self.classes] == [(each.name, each.filter) for each in other.classes]
 
-    def encode(self) -> bytes | None:
-        """The value of the row; None without classes: then there is no row, as in a store from before there were any."""
+    def may_hold(self, klass: str, topic_filter: bytes) -> bool:
+        """Whether a topic that matches this filter can be in a class. Never false where one can be; a class that is not here may hold
+        anything."""
+        for each in self.classes:
+            if each.name == klass:
+                return overlap(each.filter, topic_filter)
+            if covers(each.filter, topic_filter):
+                return klass not in self.names
+        return True
+
+    def encode(self, since: int) -> bytes | None:
+        """The value of the row; None without classes: then there is no row, as in a store from before there were any.
+
+        since: the position from which on this map decides.
+        """
         if not self.classes:
             return None
-        return pack_row(([(each.name, each.filter, each.period_ms) for each in self.classes],))
+        return pack_row(([(each.name, each.filter, each.period_ms) for each in self.classes], since))
 
     @staticmethod
-    def decode(value: bytes | None) -> ClassMap:
+    def decode(value: bytes | None) -> tuple[ClassMap, int]:
         if value is None:
-            return ClassMap()
-        (classes,) = unpack_row(value)
-        return ClassMap(tuple(RetentionClass(*each) for each in classes))
+            return NO_CLASSES, 0
+        classes, since = unpack_row(value)
+        return ClassMap(tuple(RetentionClass(*each) for each in classes)), since
 
 
 NO_CLASSES = ClassMap()
+
+
+def overlap(one: bytes, other: bytes) -> bool:
+    """Whether some topic matches both filters."""
+    left, right = one.split(b"/"), other.split(b"/")
+    if any(a[0] in (b"+", b"#") and b[0].startswith(b"$") for a, b in ((left, right), (right, left))):
+        return False
+    for depth in range(max(len(left), len(right)) + 1):
+        a, b = left[depth : depth + 1], right[depth : depth + 1]
+        if a == [b"#"] or b == [b"#"]:
+            return True
+        if not a or not b:
+            return a == b
+        if a != b and b"+" not in (*a, *b):
+            return False
+    raise AssertionError("the last round finds both at their end")
+
+
+def covers(wide: bytes, narrow: bytes) -> bool:
+    """Whether every topic that matches the second filter matches the first."""
+    if wide == b"+/#":
+        # The same, as every topic has a first level; further down it is not.
+        wide = b"#"
+    left, right = wide.split(b"/"), narrow.split(b"/")
+    if left[0] in (b"+", b"#") and right[0].startswith(b"$"):
+        return False
+    for depth in range(max(len(left), len(right)) + 1):
+        a, b = left[depth : depth + 1], right[depth : depth + 1]
+        if a == [b"#"]:
+            return True
+        if not a or not b:
+            return a == b
+        if a != b and (a != [b"+"] or b == [b"#"]):
+            return False
+    raise AssertionError("the last round finds both at their end")
 
 
 def _check(each: RetentionClass) -> None:

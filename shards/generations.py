@@ -160,7 +160,7 @@ class Generations:
         """Generations whose row was found but not their family: what is left of a damaged store. Treated as dropped, to be reported."""
         self._dropped = DroppedRows(engine, {info.id: info.since for info in rows})
         self._currents: dict[str, int] = {info.klass: info.id for info in self._infos.values() if info.until is None}
-        self.classes = ClassMap.decode(engine.get(HOME_FAMILY, CLASSES_ROW))
+        self.classes, self._classes_since = ClassMap.decode(engine.get(HOME_FAMILY, CLASSES_ROW))
         """The map in force."""
         self._wanted = self.classes if classes is None else classes
         self._unsaved: list[Op] = []
@@ -294,9 +294,8 @@ class Generations:
         for old in olds.values():
             self._seal(old.id)
         if klass is None and self._wanted != self.classes:
-            self.classes = self._wanted
-            self.map_changed = False
-            ops.append((HOME_FAMILY, CLASSES_ROW, self.classes.encode()))
+            self.classes, self._classes_since, self.map_changed = self._wanted, position, False
+            ops.append((HOME_FAMILY, CLASSES_ROW, self.classes.encode(position)))
         return ops + [op for _, layout in began for op in layout.take_growth()]
 
     def take_unsaved(self) -> list[Op]:
@@ -317,12 +316,20 @@ class Generations:
         self._dropping.add(generation)
         return [(HOME_FAMILY, row_key(generation), None), *remembered]
 
-    def dropped_between(self, after: int, upto: int) -> list[Dropped]:
-        """The generations that are gone, or cannot be read, and may have held a position p with after < p <= upto; by number. First
-        comes generation 0 when ``after`` is below what is remembered: it stands for everything that is remembered no more."""
+    def dropped_between(self, after: int, upto: int, topic_filter: bytes | None = None) -> list[Dropped]:
+        """The generations that are gone, or cannot be read, and may have held a message that matches (None: any) at a position p with
+        after < p <= upto; by number. First comes generation 0 when ``after`` is below what is remembered: it stands for everything that
+        is remembered no more.
+
+        A class says which topics a generation can have held only under the map in force: those from before it may have held anything.
+        """
         damaged = [self._epitaph(info, 0, "damaged") for info in self._unreadable.values()]
         found = [row for row in damaged if row.since <= upto and after < row.until - 1 and after < upto]
-        return sorted([*self._dropped.between(after, upto), *found])
+        rows = sorted([*self._dropped.between(after, upto), *found])
+        if topic_filter is None:
+            return rows
+        since, may_hold = self._classes_since, self.classes.may_hold
+        return [row for row in rows if row.generation == FORGOTTEN or row.since < since or may_hold(row.klass, topic_filter)]
 
     def give_up(self, generation: int, cause: str) -> None:
         """Read a sealed generation no more, as something in it is damaged. Its row and its family stay as they are: what becomes of
@@ -402,7 +409,7 @@ class Generations:
             ops.append(self._put(self._fresh(number, name, 0, age_ms, wall_ms)))
             self._currents[name] = number
         if self.classes.classes:
-            ops.append((HOME_FAMILY, CLASSES_ROW, self.classes.encode()))
+            ops.append((HOME_FAMILY, CLASSES_ROW, self.classes.encode(0)))
         self._engine.write(ops)
 
     def _prepare(self, count: int) -> bool:
@@ -441,7 +448,7 @@ class Generations:
         # Periods say nothing of where a message is: they need no roll, only to be known when their class has gone.
         if not self.map_changed and self._wanted != self.classes:
             self.classes = self._wanted
-            self._unsaved = [(HOME_FAMILY, CLASSES_ROW, self.classes.encode())]
+            self._unsaved = [(HOME_FAMILY, CLASSES_ROW, self.classes.encode(self._classes_since))]
 
     def _seal(self, generation: int) -> None:
         self._open[generation].seal()

@@ -183,7 +183,8 @@ class Reader:
         if known is None or now_ms - known.matched_ms >= ask.renew_ms:
             self.matched += 1
             streams = [(int(generation), stream) for generation, stream in self._store.streams(ask.filter, cut)]
-            known = self._sweeps[key] = _Sweep(now_ms, streams, [one for one in self._store.dropped_between(cut, horizon) if _lost(one)])
+            gone = [one for one in self._store.dropped_between(cut, horizon, ask.filter) if _lost(one)]
+            known = self._sweeps[key] = _Sweep(now_ms, streams, gone)
             if len(self._sweeps) > SWEEPS_REMEMBERED:
                 self._sweeps.popitem(last=False)
         return known

@@ -289,10 +289,11 @@ class Store:
         """
         return self._generations.drop(generation, wall_ms, reason)
 
-    def dropped_between(self, after: int, upto: int) -> list[Dropped]:
-        """The generations that are gone, or cannot be read, and may have held a position p with after < p <= upto; by number. First
-        comes generation 0 when ``after`` is below what is remembered: it stands for everything that is remembered no more."""
-        return self._generations.dropped_between(after, upto)
+    def dropped_between(self, after: int, upto: int, topic_filter: bytes | None = None) -> list[Dropped]:
+        """The generations that are gone, or cannot be read, and may have held a message that matches (None: any) at a position p with
+        after < p <= upto; by number. First comes generation 0 when ``after`` is below what is remembered: it stands for everything that
+        is remembered no more."""
+        return self._generations.dropped_between(after, upto, topic_filter)
 
     def erase(self, generation: int) -> None:
         self._generations.erase(generation)

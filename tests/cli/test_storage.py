@@ -117,7 +117,7 @@ def test_generations_are_shown_with_their_class_and_go_by_its_period(kept: Kept)
 
 def test_verify_finds_a_class_without_a_generation(kept: Kept) -> None:
     """Messages of that class could not be stored."""
-    kept.write([(HOME_FAMILY, CLASSES_ROW, ClassMap((RetentionClass("gold", b"gold/#", 5),)).encode())])
+    kept.write([(HOME_FAMILY, CLASSES_ROW, ClassMap((RetentionClass("gold", b"gold/#", 5),)).encode(0))])
     found = kept.run("verify")
     assert found.exit_code == 1 and "retention class gold has 0 current generations and should have 1" in found.stdout
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import random
+from itertools import product
+
 import pytest
 
-from shards.classes import CLASSES_MAX, CLASSES_ROW, NO_CLASSES, ClassMap, ClassMapInvalid, RetentionClass
+from shards.classes import CLASSES_MAX, CLASSES_ROW, NO_CLASSES, ClassMap, ClassMapInvalid, RetentionClass, covers, overlap
 from shards.engine import HOME_FAMILY, Op, StoreFailed
 from shards.engine_memory import MemoryEngine
+from shards.frames import Place, Poll
 from shards.generations import GenerationDropped, GenerationId, GenerationInfo, Generations, row_key
 from shards.layouts.port import LayoutOptions
 from shards.messages import encode_message
+from shards.reading import Reader
 from shards.store import Store, StoreOptions
+from shards.tail import Tail
+from tests.shards.topic_model import matches
 
 GOLD = RetentionClass("gold", b"gold/#", 90_000)
 DUST = RetentionClass("dust", b"+/dust", 1_000)
@@ -78,11 +85,57 @@ def test_what_cannot_be_a_map_is_one_sentence(classes: list[tuple[str, bytes, in
 
 def test_the_row_of_the_map_is_that_of_the_format_page() -> None:
     # Property: golden bytes; no classes, no row.
-    assert ClassMap((GOLD,)).encode() == bytes.fromhex(
-        "9201" + "91" + "93" + "a4" + b"gold".hex() + "c406" + b"gold/#".hex() + "ce00015f90"
-    )
-    assert ClassMap.decode(BOTH.encode()) == BOTH
-    assert NO_CLASSES.encode() is None and ClassMap.decode(None) == NO_CLASSES
+    row = "9301" + "91" + "93" + "a4" + b"gold".hex() + "c406" + b"gold/#".hex() + "ce00015f90" + "07"
+    assert ClassMap((GOLD,)).encode(7) == bytes.fromhex(row)
+    assert ClassMap.decode(BOTH.encode(9)) == (BOTH, 9)
+    assert NO_CLASSES.encode(9) is None and ClassMap.decode(None) == (NO_CLASSES, 0)
+
+
+FILTERS = [b"/".join(levels) for n in (1, 2, 3) for levels in product((b"a", b"b", b"+", b"$x", b"#"), repeat=n) if b"#" not in levels[:-1]]
+TOPICS = [b"/".join(levels) for n in (1, 2, 3, 4) for levels in product((b"a", b"b", b"c", b"$x"), repeat=n)]
+
+
+def test_what_is_said_of_two_filters_is_what_their_topics_say() -> None:
+    # Property: overlap and covers agree with matching, topic by topic, on all small filters.
+    found = {one: frozenset(topic for topic in TOPICS if matches(one, topic)) for one in FILTERS}
+    for one, other in product(FILTERS, repeat=2):
+        assert overlap(one, other) == bool(found[one] & found[other]), (one, other)
+        assert covers(one, other) == (found[other] <= found[one]), (one, other)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_class_that_cannot_hold_a_filter_holds_none_of_its_topics(seed: int) -> None:
+    # Property: may_hold is never false for a class in which a topic of the filter is; a class of another map may hold anything.
+    rng = random.Random(seed)
+    classes = ClassMap(tuple(RetentionClass(name, rng.choice(FILTERS), 1) for name in ("a", "b", "c")))
+    told = 0
+    for topic_filter in rng.sample(FILTERS, 60):
+        held = {classes.class_of(topic) for topic in TOPICS if matches(topic_filter, topic)}
+        may = {name for name in classes.names if classes.may_hold(name, topic_filter)}
+        assert held <= may and classes.may_hold("former", topic_filter)
+        told += len(classes.names) - len(may)
+    assert told > 0, "else it says nothing"
+
+
+def test_who_reads_one_class_is_not_told_that_another_is_gone() -> None:
+    # Property: a dropped generation is told to whom it can have held something for; from before the map, to everybody.
+    engine = MemoryEngine()
+    store = opened(engine, NO_CLASSES)
+    store.change(StoreOptions(classes=BOTH))
+    engine.write(store.roll(10, 1, 1))
+    engine.write(store.roll(20, 1, 1))
+    engine.write([op for info in store.generations() if info.until for op in store.drop(info.id)])
+    for _ in range(2):
+        told = {
+            topic: [row.generation for row in store.dropped_between(0, 99, topic)]
+            for topic in (b"#", b"gold/+", b"x", b"gold/dust", b"+/dust")
+        }
+        assert told == {b"#": [1, 2, 3, 4], b"gold/+": [1, 3], b"x": [1, 2], b"gold/dust": [1, 3], b"+/dust": [1, 3, 4]}
+        reader = Reader(store, Tail(1 << 62, 1), waits=False)
+        for topic_filter, gone in told.items():
+            polled = reader.poll(Poll(topic_filter, Place(0), 9, 1 << 20), 99)
+            assert polled is not None and [one.generation for one in polled.gone] == gone
+        store = opened(engine)
 
 
 def test_rows_of_generations_with_a_class_are_those_of_the_format_page() -> None:
