@@ -106,6 +106,8 @@ class MessageLog:
         # nobody would move a cut-off on.
         self._reader = Reader(self._store, Tail(_NO_LIMIT, 1), waits=False)
         self.watermark = last
+        if self._store.map_changed:
+            self.roll()
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +139,7 @@ class MessageLog:
         return positions
 
     def roll(self, age_ms: int = 0, wall_ms: int = 0) -> int:
-        """Seal the current generation and begin the next; its number."""
+        """Seal the current generation and begin the next, of each retention class where there are some; the highest number."""
         position = self._clock.take()
         self._commit(self._store.roll(position, age_ms, wall_ms), position)
         return self.generations()[-1].id
@@ -184,9 +186,13 @@ class MessageLog:
 
         -1: from the oldest message that is kept.
         """
+        known_gone: frozenset[int] = frozenset()
         if place == -1:
-            place = self.generations()[0].since - 1
-        return Subscription(self._reader, self, check_topic_filter(topic_filter), Place(place) if isinstance(place, int) else place)
+            # Positions say nothing of which classes still have them: what is gone in between is not missed by who begins now.
+            place = min(info.since for info in self.generations()) - 1
+            known_gone = frozenset(row.generation for row in self._store.dropped_between(place, self.watermark))
+        at = Place(place) if isinstance(place, int) else place
+        return Subscription(self._reader, self, check_topic_filter(topic_filter), at, known_gone)
 
 
 class Subscription:
@@ -195,8 +201,9 @@ class Subscription:
     Messages of one topic come in order; those of different topics may come in another order than they were appended in.
     """
 
-    def __init__(self, reader: Reader, log: MessageLog, topic_filter: bytes, place: Place) -> None:
+    def __init__(self, reader: Reader, log: MessageLog, topic_filter: bytes, place: Place, known_gone: frozenset[int]) -> None:
         self._reader = reader
+        self._known_gone = known_gone
         self._log = log
         self.filter = topic_filter
         self.place = place
@@ -204,13 +211,13 @@ class Subscription:
     def poll(self, count: int) -> list[Message]:
         """Up to `count` further messages; none when all that is stored has been given. Raises GenerationDropped when some that
         were not given yet are gone; whoever wants to go on without them subscribes anew."""
-        oldest = self._log.generations()[0]
-        if self.place.cut + 1 < oldest.since:
-            raise GenerationDropped(oldest.id - 1)
         at_head = False
         while not at_head:
             polled = self._reader.poll(Poll(self.filter, self.place, count, BYTES_PER_READ), self._log.watermark)
             assert polled is not None, "nothing is put off here"
+            for gone in polled.gone:
+                if gone.generation not in self._known_gone:
+                    raise GenerationDropped(gone.generation)
             self.place, at_head = polled.place, polled.at_head
             found = [
                 _message(position, value)

@@ -10,6 +10,7 @@ import pytest
 
 from mqtt.reason import ProtocolError
 from shards.backends import BackendUnknown
+from shards.classes import ClassMap, RetentionClass
 from shards.engine import StoreInUse
 from shards.logical import GenerationDropped, Iteration, Message, MessageLog, open_log
 from shards.lts import StructureMismatch
@@ -95,6 +96,28 @@ def test_what_was_dropped_is_an_error_and_never_silence(opened: Callable[[], Mes
             log.drop(2)
         log.append(numbered(b"a", 2))
         assert texts(list(beyond)) == texts(list(log.subscribe(b"a"))) == [b"2"]
+
+
+def test_classes_are_kept_apart_and_a_change_of_them_keeps_the_order(tmp_path: Path) -> None:
+    """Opened with another map, all classes begin anew; a class can be dropped alone, and who begins then does not miss it."""
+    path = str(tmp_path / "log")
+    with open_log("rocksdb", path) as log:
+        log.append(numbered(b"gold/a", 1) + numbered(b"x", 2))
+    gold = StoreOptions(classes=ClassMap((RetentionClass("gold", b"gold/#", 1),)))
+    with open_log("rocksdb", path, gold) as log:
+        everything, only_x = log.subscribe(b"#"), log.subscribe(b"x")
+        log.append(numbered(b"gold/a", 3) + numbered(b"x", 4))
+        assert [(info.id, info.klass) for info in log.generations()] == [(1, "default"), (2, "default"), (3, "gold")]
+        assert texts(list(log.subscribe(b"gold/#"))) == [b"1", b"3"]
+        log.roll()
+        log.drop(3)
+        with pytest.raises(GenerationDropped, match="generation 3 "):
+            list(everything)
+        with pytest.raises(GenerationDropped, match="generation 3 "):
+            list(everything)
+        assert texts(list(only_x)) == [b"2", b"4"], "no topic of gold was asked for"
+        log.append(numbered(b"gold/a", 5))
+        assert sorted(texts(list(log.subscribe(b"#")))) == [b"1", b"2", b"4", b"5"]
 
 
 def test_it_is_there_after_a_restart_and_open_once(tmp_path: Path) -> None:
