@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 
 from gateway.core import GatewayCore
 from sessions.core import SessionCore
-from shards.clock import STEP_NOTED_MS, AgeMark
 from shards.core import ShardCore
 from shards.engine import HOME_FAMILY
-from shards.housekeeping import AGE_ROW
 from shards.rows import SESSION, SessionRow, client_key, unpack_row
 from shards.slots import SlotTable
 from tests.sim.disk import Disk
@@ -164,18 +162,7 @@ class Broker:
                 self.cut_power(place.index)
             else:
                 self.kill(place.role, place.index, "power cut")
-        self.world.step_missed |= any(self._misses_a_step(disk) for disk in self.disks)
-        self.world.boot += 1
-        self.world.booted_us = self.world.now_us
-
-    def _misses_a_step(self, disk: Disk) -> bool:
-        """The wall clock was set so shortly before that no mark of it is on the disk: after the boot it counts as time that passed."""
-        value = disk.engine.get(HOME_FAMILY, AGE_ROW)
-        if value is None:
-            return False
-        reading = AgeMark.decode(value).reading
-        now = self.world.wall_ms, self.world.boottime_ms
-        return reading.boot_id == self.world.boot_id and abs(now[0] - reading.wall_ms - now[1] + reading.boottime_ms) > STEP_NOTED_MS
+        self.world.reboot()
 
     def replace(self, role: str, index: int) -> Process | None:
         """The process stands still, is taken for dead, and another takes its place."""

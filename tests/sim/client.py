@@ -385,7 +385,7 @@ class Client:
     def _may_have_expired(self) -> bool:
         """Exact to a second from the end of the last connection that the client knows of; when its gateway stood still, the
         home may have counted from before."""
-        return self.world.step_missed or self._end_known_us < 0 or self.world.now_us - self._end_known_us > (self._expiry_s - 1) * SECOND
+        return self.world.step_counted or self._end_known_us < 0 or self.world.now_us - self._end_known_us > (self._expiry_s - 1) * SECOND
 
     def _session_over(self) -> None:
         """No session, or another one, from now on."""

@@ -80,9 +80,13 @@ class ShardPart:
         engine = self._disk.engine
         if self._disk.room >= 3:
             raise StoreFull("no room to open the store")
-        mark = engine.get(HOME_FAMILY, AGE_ROW)
-        self._age = AgeClock(AgeMark.decode(mark) if mark else None, now)
+        row = engine.get(HOME_FAMILY, AGE_ROW)
+        mark = AgeMark.decode(row) if row else None
+        self._age = AgeClock(mark, now)
         age_ms = self._age.age_ms(now)
+        if mark is not None:
+            passed_ms = self._world.passed_ms(mark.reading.boot_id, mark.reading.boottime_ms)
+            self._world.step_counted |= age_ms - mark.age_ms > passed_ms + SECOND // MS
         self.store = Store.open(engine, self._setting.store, age_ms, now.wall_ms)
         self.core = ShardCore(self.index, SlotTable.initial(self._setting.n_shards), engine, self.store, self._setting.options)
         self._appended: deque[tuple[int, bytes]] = deque()

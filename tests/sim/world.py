@@ -30,10 +30,9 @@ class World:
         self.chance = self.rng.random
         self.now_us = 0
         self.wall_step_ms = 0
-        self.step_missed = False
-        """A step of the wall clock was not on every disk when the machine went off: nobody knows then how old anything is."""
-        self.boot = 0
-        self.booted_us = 0
+        self.step_counted = False
+        """A step of the wall clock came so near to a reboot that a shard took it for time that had passed: nobody can tell."""
+        self._boots_us = [0]
         self.events = 0
         self._queue: list[tuple[int, float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
@@ -52,11 +51,18 @@ class World:
 
     @property
     def boot_id(self) -> str:
-        return f"boot-{self.boot}"
+        return str(len(self._boots_us) - 1)
 
     @property
     def boottime_ms(self) -> int:
-        return (self.now_us - self.booted_us) // MS
+        return (self.now_us - self._boots_us[-1]) // MS
+
+    def reboot(self) -> None:
+        self._boots_us.append(self.now_us)
+
+    def passed_ms(self, boot_id: str, boottime_ms: int) -> int:
+        """Since the moment that had this reading."""
+        return self.now_ms - self._boots_us[int(boot_id)] // MS - boottime_ms
 
     # ------------------------------------------------------------------ what will happen
 
