@@ -21,6 +21,7 @@ from shards.rows import (
     CONNECTION,
     ENDED,
     INCOMING,
+    LEASE,
     LOSS,
     META,
     OUTBOX,
@@ -55,7 +56,7 @@ KINDS = {
     PLACE: "places", RANGE: "ranges", PROGRESS: "progress", LOSS: "losses", WORK: "routes to remove", TIMER: "timers",
     SLOT: "answers of links", REFUSED_SENDER: "refused senders", OWNER: "owner", META: "meta", ROUTE: "routes",
     RETAINED: "retained messages",
-    APPLIED: "applied", OUTBOX: "outbox", ROW_PREFIX: "generations", DROPPED_ROW: "dropped generations",
+    APPLIED: "applied", OUTBOX: "outbox", LEASE: "leases", ROW_PREFIX: "generations", DROPPED_ROW: "dropped generations",
 }  # fmt: skip
 _CHUNK = 1000
 _BYTES = 4 << 20
@@ -263,4 +264,4 @@ def _pattern(leaf: Leaf) -> bytes:
     return b"/".join(b"+" if level is None else level for level in leaf.levels)
 
 
-_VERSIONED = (CONNECTION, SESSION, SUBSCRIPTION, PLACE, RANGE, PROGRESS, LOSS, WORK, ROUTE, OWNER)
+_VERSIONED = (CONNECTION, SESSION, SUBSCRIPTION, PLACE, RANGE, PROGRESS, LOSS, WORK, ROUTE, OWNER, LEASE)
