@@ -14,7 +14,7 @@ from shards.engine_rocks import RocksEngine
 from shards.layouts import LAYOUTS
 from shards.messages import encode_message
 from shards.store import Store, StoreOptions
-from tests.golden.make import HERE, digest
+from tests.golden.make import HERE, THEN, digest
 from tests.shards.topic_model import matches
 
 FILTERS = (
@@ -82,7 +82,7 @@ def test_a_store_of_a_former_commit_is_read_and_gone_on_with(name: str, engine_n
     store = Store.open(engine, StoreOptions())
     lines = expected(name)
     last = lines[-1][0]
-    assert not store.lost_at_open and len(store.generations()) == 3
+    assert not store.lost_at_open and len(store.generations()) == (8 if name.endswith("-classes") else 3)
     for upto in (last, lines[len(lines) // 2][0], lines[10][0] - 1):
         check(store, lines, upto)
     while store.idle_work(last):
@@ -105,6 +105,35 @@ def test_a_store_of_a_former_commit_is_read_and_gone_on_with(name: str, engine_n
     engine.close()
     if engine is not stored:
         stored.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("-classes")])
+def test_the_classes_of_a_former_commit_are_what_they_were(name: str, tmp_path: Path) -> None:
+    # Property: the class of each generation, how long it is kept, the map in force and what was dropped are read as they were written.
+    stored = unpacked(name, tmp_path)
+    store = Store.open(stored, StoreOptions(classes=THEN))
+    assert not store.map_changed
+    store.check()
+    kept = [(info.id, info.klass, info.until is None, store.period_ms(info, 7)) for info in store.generations()]
+    assert kept == [
+        (1, "default", False, 7),
+        (2, "odd", False, 80_000),
+        (3, "fleet", False, 1 << 62),
+        (4, "default", False, 7),
+        (6, "fleet", False, 1 << 62),
+        (7, "default", True, 7),
+        (8, "hot", True, 1_000),
+        (9, "odd", True, 80_000),
+    ]
+    (gone,) = store.dropped_between(0, MANY)
+    assert gone == (5, "odd", kept_since(store, 4), kept_since(store, 7), 30, 55, 1_800_000_000_000, "by hand")
+    assert store.dropped_between(kept_since(store, 7) - 1, MANY) == []
+    stored.close()
+
+
+def kept_since(store: Store, generation: int) -> int:
+    return next(info.since for info in store.generations() if info.id == generation)
 
 
 def test_every_layout_has_a_golden_store() -> None:

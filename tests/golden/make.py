@@ -3,6 +3,8 @@
 NAME.zip is the directory of a RocksDB store as a killed process leaves it, with files and a log; NAME.txt has a line per message: its
 position, its topic and a digest of its stored form. A golden store is made once, by the commit that ships the layout, and never again:
 a change that cannot read it is a new layout with a new name. So this refuses to write over one.
+
+A NAME that ends in -classes is a store with retention classes: the map changes at its last roll, and one generation is dropped.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ import random
 import sys
 import tempfile
 import zipfile
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 
+from shards.classes import NO_CLASSES, ClassMap, RetentionClass
 from shards.engine import Op
 from shards.engine_rocks import RocksEngine
 from shards.layouts import LAYOUTS
@@ -44,9 +48,16 @@ def topics(rng: random.Random) -> list[bytes]:
     ]
 
 
-def fill(store: Store, engine: RocksEngine, layout: str) -> list[tuple[int, bytes, bytes]]:
+FIRST = ClassMap((RetentionClass("odd", b"+/+/t", 90_000), RetentionClass("fleet", b"fleet/#", 1 << 62)))
+THEN = ClassMap((RetentionClass("hot", b"hot/#", 1_000), RetentionClass("odd", b"device/3/#", 80_000)))
+DROPPED = 5
+"""The generation of class odd between the rolls."""
+
+
+def fill(store: Store, engine: RocksEngine, layout: str, classes: bool) -> list[tuple[int, bytes, bytes]]:
     rng = random.Random(20)
     found: list[tuple[int, bytes, bytes]] = []
+    gone: set[int] = set()
     position = 1000
     for number in range(75):
         ops: list[Op] = []
@@ -56,20 +67,29 @@ def fill(store: Store, engine: RocksEngine, layout: str) -> list[tuple[int, byte
             value = encode_message(
                 rng.randrange(3), 1_700_000_000_000 + position, publisher, topic, b"\0" + rng.randbytes(rng.randint(0, 40))
             )
-            store.append(ops, store.key_of(topic), position, value)
+            key = store.key_of(topic)
+            store.append(ops, key, position, value)
             found.append((position, topic, value))
+            if classes and key[0] == DROPPED:
+                gone.add(position)
         store.flush(ops)
         engine.write(store.take_growth() + ops)
         for _ in range(rng.choice((0, 2, 30))):
             store.idle_work(position)
         if number in (30, 55):
             position += 1
+            if classes and number == 55:
+                store.change(StoreOptions(layout, (20, 5), classes=THEN))
             engine.write(store.roll(position, number, number))
             # The first generation is folded to the end, the second is left in the midst of it.
             while number == 30 and store.idle_work(position):
                 pass
+    if classes:
+        engine.write(store.drop(DROPPED, 1_800_000_000_000, "by hand"))
     engine.sync()
-    return found
+    if classes:
+        store.erase(DROPPED)
+    return [message for message in found if message[0] not in gone]
 
 
 def make(layout: str, name: str) -> None:
@@ -78,14 +98,16 @@ def make(layout: str, name: str) -> None:
         raise SystemExit(f"{archive.name} is there: a golden store is never made again")
     # Bounds so small that a store of some kilobytes has segments, unfinished folds and garbage.
     LAYOUTS["record_batch"] = open_small
+    classes = name.endswith("-classes")
+    options = StoreOptions(layout, (20, 5), classes=FIRST if classes else NO_CLASSES)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "store"
         engine = RocksEngine(str(path))
-        messages = fill(Store.open(engine, StoreOptions(layout, (20, 5))), engine, layout)
+        messages = fill(Store.open(engine, options), engine, layout, classes)
         engine.close()
         # Opened and left once more, so that there are files as well as a log.
         engine = RocksEngine(str(path))
-        store = Store.open(engine, StoreOptions(layout, (20, 5)))
+        store = Store.open(engine, replace(options, classes=THEN) if classes else options)
         last = messages[-1][0] + 1
         ops: list[Op] = []
         value = encode_message(1, 1_700_000_000_000, b"last", b"device/3/t", b"\0last")
