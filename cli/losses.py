@@ -13,9 +13,14 @@ from shards.rows import NOT_COUNTED, LossRow
 from shards.survey import Survey
 
 REASONS = {
-    "period": "its time was over", "lease": "its time was over, and a lease that wanted it was passed over", "damaged": "it cannot be read",
-    "by hand": "somebody dropped it", "read": "all had read it", "unlike": "the store gave other messages than before", "": "long ago",
-}  # fmt: skip
+    "period": "its time was over",
+    "lease": "its time was over, and a lease that wanted it was passed over",
+    "damaged": "it cannot be read",
+    "by hand": "somebody dropped it",
+    "read": "all had read it",
+    "unlike": "the store gave other messages than before",
+    "": "it is not remembered why",
+}
 """In words; those of shards.dropped.Dropped and shards.rows.LossRow."""
 
 

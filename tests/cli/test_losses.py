@@ -68,7 +68,7 @@ def test_of_one_client_and_in_json(kept: Kept) -> None:
         "client": "c", "filter": "b", "shard": 0, "generation": 0, "class": "", "after": 20, "upto": 29, "messages": 1, "from": None,
         "to": None, "at": "1970-01-01T08:00:00.000Z", "reason": "", "more": 2,
     }  # fmt: skip
-    assert "generations not remembered singly, positions 21 to 29): long ago" in run(kept, "--client", "c")
+    assert "generations not remembered singly, positions 21 to 29): it is not remembered why" in run(kept, "--client", "c")
     assert [row["messages"] for row in rows(kept)] == [1, None]
 
 
