@@ -206,5 +206,5 @@ def told_fields(told: Told) -> tuple[Any, ...]:
     if isinstance(told, Polled):
         return told if told.gone else told[:-1]
     if isinstance(told, RangeRead):
-        return told if told.gone else told[:-2]
+        return told if told.gone or told.before else told[:-2]
     return told

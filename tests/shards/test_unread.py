@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shards.frames import Query, Result, RetentionFound, RetentionState
+from shards.events import ShardTold
+from shards.frames import Query, Result, RetentionFound, RetentionState, UnreadFound
 from shards.retention import Held
 from tests.shards.harness import S
 from tests.shards.waiting import Stores
@@ -22,9 +23,9 @@ def states(stores: Stores, shard: int) -> dict[int, str]:
     return {row[0]: row[5] for row in result.told.generations if row[4] <= 0}
 
 
-def filled(n_shards: int = 2, client: bytes = b"c", topic_filter: bytes = b"a/+") -> Stores:
+def filled(n_shards: int = 2, client: bytes = b"c", topic_filter: bytes = b"a/+", **options: int) -> Stores:
     """A session that has one message in generation 1 of each shard."""
-    stores = Stores(n_shards)
+    stores = Stores(n_shards, **options)
     stores.connect(client)
     stores.subscribe(client, topic_filter)
     for shard in stores.shards:
@@ -124,6 +125,65 @@ def test_a_subscription_that_was_never_made_holds_nothing() -> None:
     stores.crash(stores.home(b"c"))
     settled(stores)
     assert stores.gone(0) and stores.gone(1)
+
+
+def test_a_sweep_that_is_under_way_holds_what_it_has_not_come_to() -> None:
+    """Its place has a horizon behind the generation, and streams of the generation that were not read."""
+    stores = filled(topic_filter=b"a/#", tail_bytes_max=1)
+    one = stores.shards[0]
+    for topic in (b"a/2", b"a/3"):
+        stores.publish(one, topic)
+    for left in (2, 1):
+        assert stores.read(b"c", 0, one, 1) == 1
+        stores.acknowledge(b"c")
+        assert dict(stores.state(b"c").subs[0].places)[0].horizon, "there is a sweep under way"
+        settled(stores)
+        assert stores.gone(0) == [] and "session c" in states(stores, 0)[1], f"{left} messages are unread"
+    stores.read_all(b"c")
+    settled(stores)
+    assert stores.gone(0)[0] == (1, "read")
+
+
+def test_a_home_tells_only_of_what_is_committed() -> None:
+    """An acknowledgement that a crash may undo holds until it cannot be undone any more."""
+    stores = Stores(2)
+    client = next(b"c%d" % n for n in range(9) if stores.home(b"c%d" % n) is stores.shards[1])
+    stores.connect(client)
+    stores.subscribe(client, b"a/+")
+    one, home = stores.shards
+    stores.publish(one, b"a/1")
+    stores.read(client, 0, one, 10)
+    settled(stores)
+    assert stores.gone(0) == []
+    stores.acknowledge(client, sync=False)
+    for _ in range(40):
+        stores.turn(one, 100)
+        stores.carry(one)
+        stores.turn(home, 0, sync=False)
+        stores.tell(home)
+    assert stores.gone(0) == []
+    home.commit()
+    stores.tell(home)
+    settled(stores)
+    assert stores.gone(0)[0] == (1, "read")
+
+
+def test_an_answer_to_another_question_is_none() -> None:
+    """Of a link that is gone, or of somebody else."""
+    stores = Stores(2)
+    one = stores.shards[0]
+    for _ in range(60):
+        stores.turn(one, 100)
+    (asked, *_) = one.asked
+    for shard, number in ((1, asked.query.id + 1), (0, asked.query.id)):
+        one.core.handle(ShardTold(shard, Result(number, UnreadFound([], [], b""))))
+    for _ in range(60):
+        stores.turn(one, 100)
+    assert stores.gone(0) == []
+    one.core.handle(ShardTold(1, Result(asked.query.id, UnreadFound([], [], b""))))
+    for _ in range(20):
+        stores.turn(one, 100)
+    assert stores.gone(0)[0] == (1, "read")
 
 
 def test_a_session_that_is_held_is_told_once() -> None:
