@@ -17,6 +17,7 @@ REASONS = {
     "lease": "its time was over, and a lease that wanted it was passed over",
     "damaged": "it cannot be read",
     "by hand": "somebody dropped it",
+    "store lost": "the store of its shard was lost",
     "read": "all had read it",
     "unlike": "the store gave other messages than before",
     "": "it is not remembered why",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from shards.dropped import Dropped
 from shards.engine import HOME_FAMILY, Engine, Op
 from shards.generations import GenerationId, GenerationInfo
 from shards.housekeeping import POSITION_ROW
@@ -48,8 +49,11 @@ def fill_replacement(engine: Engine, incarnation: int, options: StoreOptions, ro
     number, since = former * GENERATIONS_PER_INCARNATION + 1, former * POSITIONS_PER_INCARNATION
     engine.create_family(number)
     first = GenerationInfo(GenerationId(number), layout_named(options.layout), options.of_layout, since, None, 0, wall_ms, None)
+    # For readers, whatever there was is one generation that went all at once.
+    lost = Dropped(number - 1, first.klass, 0, since, 0, 0, wall_ms, "store lost")
     ops: list[Op] = [
         (HOME_FAMILY, *first.encode()),
+        (HOME_FAMILY, *lost.encode()),
         (HOME_FAMILY, POSITION_ROW, pack_row((since,))),
         (HOME_FAMILY, OWNER, pack_row((former * TOKENS_PER_INCARNATION, ""))),
     ]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from actors import ROOT
 from actors.datadir import open_data_directory, read_site
 from cli.main import app
 from shards.replacement import POSITIONS_PER_INCARNATION
@@ -73,6 +76,8 @@ async def test_sessions_of_other_shards_go_on_and_those_of_the_lost_one_begin_an
                     await hand.subscribe("of/+", 1)
                 await hand.alive()
                 await hand.close()
+    said = await asyncio.to_thread(CliRunner().invoke, app, ["storage", "losses", "--json", "--data-dir", str(tmp_path)])
+    assert [(loss["client"], loss["shard"], loss["reason"]) for loss in json.loads(said.output)] == [(subs[0], 1, "store lost")]
 
 
 async def test_what_is_not_lost_cannot_be_accepted_as_lost(tmp_path: Path) -> None:
@@ -110,3 +115,15 @@ def test_a_crash_in_the_middle_leaves_a_broker_that_does_not_start_and_a_command
     site = read_site(tmp_path)
     assert site is not None and site.incarnation == (3 if crash_after else 2)
     assert (store / "CURRENT").exists() and [each.name for each in (tmp_path / "shards").iterdir()] == ["0"]
+
+
+def test_a_broker_whose_store_is_gone_does_not_start_and_says_which(tmp_path: Path) -> None:
+    """One sentence from `up`, before anything is started, and nothing is made in the place of what is gone."""
+    open_data_directory(tmp_path, n_shards=2, n_shards_new=2).close()
+    (tmp_path / "known-stores").mkdir()
+    (tmp_path / "known-stores" / "1").write_text("")
+    command = [sys.executable, "-m", "cli.main", "up", "--detach", "--data-dir", str(tmp_path), "--port", "0"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert f"the store of shard 1 is not at {tmp_path}/shards/1" in done.stderr
+    assert not (tmp_path / "shards").exists() and not (tmp_path / "run.json").exists()
