@@ -86,9 +86,7 @@ class SettingsChanged:
     store: StoreOptions
 
 
-Event: TypeAlias = (
-    LinkUp | LinkDown | FrameReceived | TickEnded | Committed | SpaceChanged | QuotaChanged | ShardTold | SettingsChanged
-)
+Event: TypeAlias = LinkUp | LinkDown | FrameReceived | TickEnded | Committed | SpaceChanged | QuotaChanged | ShardTold | SettingsChanged
 
 
 @dataclass(frozen=True, slots=True)
