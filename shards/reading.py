@@ -26,7 +26,7 @@ from shards.dropped import FORGOTTEN
 from shards.frames import Gone, Place, Poll, Polled, RangeRead, ReadRange, Segment
 from shards.lts import StructureMismatch
 from shards.retention import READ
-from shards.store import Dropped, GenerationDropped, GenerationInfo, Store, Stream
+from shards.store import Dropped, GenerationDropped, GenerationId, GenerationInfo, Store, Stream
 from shards.tail import Tail
 
 TAIL_EXAMINED_PER_MESSAGE = 20
@@ -53,6 +53,9 @@ class Reader:
         self._waits = waits
         self._tail = tail
         self._sweeps: OrderedDict[tuple[bytes, int, int], _Sweep] = OrderedDict()
+        self._gone_beside: list[GenerationId] = []
+        self._gone_until = 0
+        """Everything that is gone was below this position when these generations were there; none goes without a change of them."""
         self.matched = 0
         """How often a filter was matched with the learned topic structure."""
 
@@ -183,13 +186,22 @@ class Reader:
         if known is None or now_ms - known.matched_ms >= ask.renew_ms:
             self.matched += 1
             streams = [(int(generation), stream) for generation, stream in self._store.streams(ask.filter, cut)]
-            gone = [one for one in self._store.dropped_between(cut, horizon, ask.filter) if _lost(one)]
-            known = self._sweeps[key] = _Sweep(now_ms, streams, gone)
+            known = self._sweeps[key] = _Sweep(now_ms, streams, self._dropped(ask.filter, cut, horizon))
             if len(self._sweeps) > SWEEPS_REMEMBERED:
                 self._sweeps.popitem(last=False)
         return known
 
     # ---------------------------------------------------------------- what is gone
+    def _dropped(self, topic_filter: bytes, cut: int, horizon: int) -> list[Dropped]:
+        """What was dropped between these.  Most sweeps begin above everything that was, which is known without looking."""
+        there = [info.id for info in self._store.generations()]
+        if there != self._gone_beside:
+            self._gone_beside = there
+            self._gone_until = max((one.until for one in self._store.dropped_between(-1, _BEHIND_ALL)), default=0)
+        if cut >= self._gone_until - 1:
+            return []
+        return [one for one in self._store.dropped_between(cut, horizon, topic_filter) if _lost(one)]
+
     def _moved_over(self, sweep: _Sweep, place: Place, stop: Place | None, met: Iterable[int]) -> list[Gone]:
         """What this poll of a sweep, from one place to another, has to tell of."""
         cut, horizon = place.cut, place.horizon
