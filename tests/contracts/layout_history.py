@@ -134,7 +134,7 @@ class History:
             self.model.messages.append(Message(self.last, topic, value, key.generation))
             self.happened["messages"] += 1
         self.store.flush(ops)
-        self._submit(self.store.take_growth(), ops)
+        self._submit([], ops)
 
     def sync(self) -> None:
         self._write_held()
@@ -354,6 +354,7 @@ class History:
         """One record. A full disk refuses it now and then: then it is held and comes again, the growth in one of two ways."""
         if self.dies and self.rng.random() < 0.5:
             raise Died
+        growth = self.store.take_growth() + growth
         if self.held:
             self.held += growth + ops
             self._write_held()
@@ -394,7 +395,7 @@ class History:
 
     def _class_map(self, topics: list[bytes]) -> ClassMap:
         chosen = [("short", 1), ("long", 100), ("other", 10)][: self.rng.choice((1, 2, 3))]
-        return ClassMap(tuple(RetentionClass(name, some_filter(topics, self.rng), period) for name, period in chosen))
+        return ClassMap(tuple(RetentionClass(name, some_filter(topics, self.rng) or b"+", period) for name, period in chosen))
 
     def _shapes(self) -> list[Known]:
         """Topics that were put with a varying level in them, as they are known."""

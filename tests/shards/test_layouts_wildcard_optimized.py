@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from shards.classes import ClassMap, RetentionClass
 from shards.engine import Op
 from shards.engine_memory import MemoryEngine
 from shards.layouts.learned import hash_of
@@ -14,6 +15,7 @@ from shards.layouts.port import LayoutOptions
 from shards.layouts.wildcard_optimized import WildcardOptimized, epochs
 from shards.lts import RESERVED_PREFIX, TopicStructure
 from shards.messages import encode_message
+from shards.store import Store, StoreOptions
 from tests.shards.topic_model import any_filter, any_topic, matches
 
 MANY = 1 << 60
@@ -223,10 +225,31 @@ def test_the_cut_off_is_the_end_of_the_last_complete_epoch() -> None:
     # Property: for any head, what is behind the cut-off can get no company; it never lies above the head.
     for bits, length in ((1, 2), (2, 4), (10, 1024), (20, 1 << 20), (21, 1 << 21), (24, 1 << 24)):
         shelf = Shelf(epoch_bits=bits)
-        shelf.put(b"a/b", 1)
+        shelf.put(b"a/b", 9 * length)
         for upto in (0, length - 2, length - 1, length, 5 * length - 2, 5 * length - 1, 5 * length):
             cut = shelf.layout.cutoff(b"#", upto)
             assert cut == max(e * length - 1 for e in range(7) if e * length - 1 <= upto)
+
+
+def test_a_class_in_which_nothing_waits_keeps_nobody_waiting() -> None:
+    # Property: who reads all classes goes as far as the slowest cut-off, so an empty generation has none: nobody would end its epoch.
+    classes = ClassMap((RetentionClass("short", b"s/#", 1),))
+    store = Store.open(MemoryEngine(), StoreOptions("wildcard_optimized", (None, 0), classes=classes))
+
+    def put(topic: bytes, position: int) -> None:
+        ops: list[Op] = []
+        store.append(ops, store.key_of(topic), position, encode_message(1, 0, b"p", topic, b"\0"))
+        store.flush(ops)
+        store.engine.write(store.take_growth() + ops)
+
+    put(b"s/1", 1)
+    put(b"literal", 2)
+    assert store.cutoff(b"#", 3) == -1 and store.wants_tick(3, EPOCH)
+    assert store.cutoff(b"#", EPOCH) == EPOCH and not store.wants_tick(EPOCH, 9 * EPOCH)
+    store.engine.write(store.roll(2 * EPOCH + 1, 0, 0, "short"))
+    put(b"literal", 2 * EPOCH + 5)
+    assert not store.wants_tick(2 * EPOCH + 5, 9 * EPOCH)
+    assert store.cutoff(b"#", 2 * EPOCH + 5) == 2 * EPOCH + 5, "and it was put off until somebody published to the other class"
 
 
 def test_nothing_is_put_off_where_nothing_can_come_before() -> None:

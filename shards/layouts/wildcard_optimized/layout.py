@@ -9,7 +9,7 @@ comes later may sort before what was there. So whoever follows the head through 
 keys, so nothing is ever passed over. An idle shard commits an empty record so that its last epoch is completed (`wants_tick`).
 
 Holds: what `cutoff` returns is the end of an epoch, or all that was asked for: in a sealed generation, without end of epochs
-(`epoch_bits` 64), or when no stream of the filter has a varying level.
+(`epoch_bits` 64), when no stream of the filter has a varying level, or when nothing was put behind the last complete epoch.
 """
 
 from __future__ import annotations
@@ -105,6 +105,9 @@ class WildcardOptimized:
         if not self._varies or self._sealed or self._epoch_bits == POSITION_BITS:
             return upto
         complete = self._complete(upto)
+        if self._newest is not None and self._newest <= complete:
+            # Nothing waits here, and no tick is wanted: so nobody else may be made to wait, as there may be other classes.
+            return upto
         if complete == upto or not any(None in leaf.levels for leaf, _ in self._structure.match(topic_filter)):
             return upto
         return complete
