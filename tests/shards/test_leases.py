@@ -238,6 +238,22 @@ def test_at_most_one_generation_goes_in_a_turn() -> None:
         assert w.core.retention.dropped == before + count
 
 
+def test_at_most_one_generation_of_all_classes_goes_in_a_turn() -> None:
+    """Both are over at the same moment; the second goes a second later."""
+    w = World(StoreOptions(classes=ClassMap((RetentionClass("other", b"other/#", PERIOD_MS),))))
+    w.put(b"l", block=True)
+    w.fill(b"a", b"other/a")
+    w.pass_time(LENGTH_MS + 2_000)
+    w.over()
+    assert w.core.counters["generations_held"] == 2
+    w.ask(A, LeaseDrop(b"l"))
+    before = w.core.retention.dropped
+    for count in (1, 2):
+        w.tick(1_000)
+        assert w.core.retention.dropped == before + count
+    assert {item.klass for item in w.news(Dropped) if isinstance(item, Dropped)} == {"default", "other"}
+
+
 def test_while_the_clock_is_not_accepted_nothing_goes() -> None:
     """No generation and no lease; the state says why."""
     w = World()
