@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -229,3 +230,24 @@ def test_descendants_are_found_at_any_depth() -> None:
     assert grandchild is not None and {grandchild, identify(parent.pid)} <= set(descendants(os.getpid()))
     assert end(lambda: [each for each in descendants(os.getpid()) if each.pid in (grandchild.pid, parent.pid)], within=5.0) == []
     parent.communicate()
+
+
+def test_what_auto_stands_for_is_settled_at_the_first_start(tmp_path: Path) -> None:
+    """The site says it, for ever; one of before there was a quota gets it at its next start, with what it has stored."""
+    first = opened(tmp_path / "d")
+    settled = first.site.quota_auto_bytes
+    assert 0 < settled < shutil.disk_usage(tmp_path).free
+    first.close()
+    (tmp_path / "d" / "shards" / "0").mkdir(parents=True)
+    (tmp_path / "d" / "shards" / "0" / "data").write_bytes(bytes(range(256)) * 4096)
+    again = opened(tmp_path / "d")
+    assert again.site.quota_auto_bytes == settled
+    again.close()
+    site = tmp_path / "d" / "site.json"
+    fields = json.loads(site.read_text())
+    del fields["quota_auto_bytes"]
+    site.write_text(json.dumps(fields))
+    old = opened(tmp_path / "d")
+    assert old.site.quota_auto_bytes == json.loads(site.read_text())["quota_auto_bytes"] > 0
+    assert old.site.site == first.site.site
+    old.close()
