@@ -186,8 +186,8 @@ class Store:
 
     def cutoff(self, topic_filter: bytes, upto: int) -> int:
         """layouts.port.Layout.cutoff, of the current generations; what is in those before them is not put off."""
-        for info in self._generations.currents():
-            upto = min(upto, max(info.since - 1, self._layouts[info.id].cutoff(topic_filter, upto)))
+        for since, cutoff in self._cutoffs:
+            upto = min(upto, max(since - 1, cutoff(topic_filter, upto)))
         return upto
 
     def wants_tick(self, last: int, now: int) -> bool:
@@ -338,6 +338,7 @@ class Store:
         self._by_class = {info.klass: self._layouts[info.id] for info in infos}
         self._puts = {generation: layout.put for generation, layout in self._layouts.items()}
         self._flushes = [layout.flush for layout in self._layouts.values()]
+        self._cutoffs = [(info.since, self._layouts[info.id].cutoff) for info in infos]
         self._growths = [layout.take_growth for layout in self._layouts.values()]
         self.one_class = len(infos) == 1
         self.rolls += 1
