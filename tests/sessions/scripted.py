@@ -248,3 +248,13 @@ def families(commit: Commit) -> str:
 
 
 __all__ = ["CLIENT", "GATEWAY", "FeedTaken", "Script", "families"]
+
+
+def online(qos: int = 1, receive_max: int = 100, options: SessionOptions | None = None, **terms: int) -> tuple[Script, int]:
+    """A session with the filter #, at the head of the feed, nothing to commit."""
+    s = Script(options=options)
+    s.owned()
+    conn = s.attached(receive_max=receive_max)
+    s.subscribed(conn, b"#", qos, **terms)
+    s.rest()
+    return s, conn

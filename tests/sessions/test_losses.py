@@ -13,8 +13,7 @@ from sessions.seqno import SPAN_MAX
 from shards.frames import Commit, Gone, Place, Polled, RangeRead
 from shards.queries import told_fields
 from shards.rows import LOSSES_PER_SESSION_MAX, NOT_COUNTED, LossRow
-from tests.sessions.scripted import CLIENT, Script, families
-from tests.sessions.test_deliver import online
+from tests.sessions.scripted import CLIENT, Script, families, online
 from tests.sessions.test_resume import crash
 
 Published = list[bytes]

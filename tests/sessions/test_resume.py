@@ -8,8 +8,7 @@ from sessions.events import Effect, Event, QueryShard, ShardLinked, ShardLost, T
 from sessions.frames import Attached, SendPubrel, Subacked, Subscribe
 from sessions.options import SessionOptions
 from shards.frames import FeedWant, RangeRead, ReadRange
-from tests.sessions.scripted import Script
-from tests.sessions.test_deliver import online
+from tests.sessions.scripted import Script, online
 
 
 def crash(s: Script, receive_max: int = 100) -> int:
