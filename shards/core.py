@@ -55,7 +55,9 @@ from shards.frames import (
     FeedTaken,
     FeedWant,
     Frame,
-    LeaseEntry,
+    LeaseAck,
+    LeaseDrop,
+    LeasePut,
     Live,
     Own,
     Publish,
@@ -143,9 +145,8 @@ class ShardCore:
         self._told: list[tuple[int, Frame]] = []
         self._wills: list[Live] = []
         self._refusing: dict[str, int] = {}
-        self._leases = LeaseTable(engine, self._routes)
+        self._leases = LeaseTable(engine, store, self._clock, self._routes)
         self.retention = Retention(shard, max(slots.shards) + 1, engine, store, self._leases, options)
-        """Its news are for the log of the shell."""
         self._answering = Answering(self._draft, self._owners, self._reader, self._routes, self._retained, self._leases, self.retention)
         self._housekeeping = Housekeeping(
             engine, store, self._homes, self._owners, self._inbox, timers, self._clock, options, self.retention
@@ -358,9 +359,6 @@ class ShardCore:
         """One entry of a frame: its reply, and the outbox position the answer has to wait for."""
         draft = self._draft
         out = Outcome()
-        if isinstance(entry, LeaseEntry):
-            earliest = min(info.since for info in self._store.generations()) - 1
-            return self._leases.take(draft, entry, role, age_ms, earliest, self._clock), 0
         match entry:
             case Publish():
                 published, waits = self._publishing.publish(draft, entry)
@@ -396,6 +394,8 @@ class ShardCore:
                 return self._owners.work_done(draft, entry), 0
             case Retain(source, items):
                 return Retained(self._retained.apply(draft, source, items)), 0
+            case LeasePut() | LeaseAck() | LeaseDrop():
+                return self._leases.take(draft, entry, role, age_ms), 0
             case _ as never:
                 assert_never(never)
 

@@ -35,6 +35,7 @@ from shards.frames import (
     LeasesFound,
 )
 from shards.rows import LEASE, pack_row, successor, unpack_row
+from shards.store import Store
 
 LEASES_MAX = 100
 NAME_BYTES_MAX = 256
@@ -83,8 +84,9 @@ class Expired(NamedTuple):
 
 
 class LeaseTable:
-    def __init__(self, engine: Engine, captures: Captures | None = None) -> None:
-        """captures None: nothing is stored for leases alone."""
+    def __init__(self, engine: Engine, store: Store, clock: PositionClock, captures: Captures) -> None:
+        self._store = store
+        self._clock = clock
         self._captures = captures
         self._rows: dict[bytes, LeaseRow] = {}
         for key, value in engine.scan(HOME_FAMILY, LEASE, successor(LEASE), LEASES_MAX + 1):
@@ -103,19 +105,19 @@ class LeaseTable:
 
     # ------------------------------------------------------------------ what readers ask
 
-    def take(self, draft: Draft, entry: LeaseEntry, role: str, age_ms: int, earliest: int, clock: PositionClock) -> LeaseDone:
-        """role: of the link.  earliest: the position before the first that is stored."""
+    def take(self, draft: Draft, entry: LeaseEntry, role: str, age_ms: int) -> LeaseDone:
+        """role: of the link."""
         if role not in ROLES:
             return LeaseDone(LEASE_FORBIDDEN, 0)
         match entry:
             case LeasePut():
-                return self._put(draft, entry, age_ms, earliest, clock)
+                return self._put(draft, entry, age_ms)
             case LeaseAck():
-                return self._ack(draft, entry, clock.last)
+                return self._ack(draft, entry)
             case LeaseDrop():
                 return self._drop(draft, entry)
 
-    def _put(self, draft: Draft, entry: LeasePut, age_ms: int, earliest: int, clock: PositionClock) -> LeaseDone:
+    def _put(self, draft: Draft, entry: LeasePut, age_ms: int) -> LeaseDone:
         bounds = (entry.ttl_ms, entry.max_age_ms, entry.max_bytes)
         if not 0 < len(entry.name) <= NAME_BYTES_MAX or len(entry.filters) > FILTERS_MAX or not all(0 <= n <= _BOUND_MAX for n in bounds):
             return _SENSELESS
@@ -129,19 +131,19 @@ class LeaseTable:
             return LeaseDone(LEASES_FULL, 0)
         else:
             # Also where the start is named: what it captures is stored from this position on, and nothing behind it is known.
-            now = clock.take()
+            now = self._clock.take()
+            earliest = min(info.since for info in self._store.generations()) - 1
             start = {START_EARLIEST: earliest, START_LATEST: now}.get(entry.start, entry.start)
             place = min(max(start, earliest), now)
             row = LeaseRow(place, entry.ttl_ms, age_ms, age_ms, entry.max_age_ms, entry.max_bytes, entry.block, list(entry.filters))
         self._write(draft, entry.name, row)
         return LeaseDone(LEASE_TAKEN, row.position)
 
-    def _ack(self, draft: Draft, entry: LeaseAck, last: int) -> LeaseDone:
-        """last: the highest position given out."""
+    def _ack(self, draft: Draft, entry: LeaseAck) -> LeaseDone:
         row = self._rows.get(entry.name)
         if row is None:
             return _UNKNOWN
-        position = min(entry.position, last)
+        position = min(entry.position, self._clock.last)
         if position > row.position:
             row = row._replace(position=position)
             self._write(draft, entry.name, row)
@@ -206,8 +208,7 @@ class LeaseTable:
             self._capture(name, row.filters)
 
     def _capture(self, name: bytes, filters: list[bytes]) -> None:
-        if self._captures is not None:
-            self._captures.capture(f"lease {name.decode(errors='backslashreplace')}", filters)
+        self._captures.capture(f"lease {name.decode(errors='backslashreplace')}", filters)
 
     def check(self, draft: Draft) -> None:
         rows = {key[1:]: LeaseRow(*unpack_row(value)) for key, value in draft.scan(LEASE, LEASES_MAX + 1)}

@@ -70,7 +70,7 @@ class Retention:
         self.leases = leases
         self.quota_level = 0
         self.news: deque[News] = deque(maxlen=_NEWS_MAX)
-        """Taken, and emptied, by the shell."""
+        """Taken, and emptied, by the shell, for its log."""
         self.dropped = 0
         self.leases_expired = 0
         self.lease_losses = 0
@@ -79,6 +79,8 @@ class Retention:
         self._examiner = Examiner(shard, n_shards, store)
         self._held: dict[int, str] = {}
         """Sealed generations whose time is over, with who holds them; as of the last look."""
+        self._sizes: list[tuple[int, int]] | None = None
+        """(until, bytes) of the generations whose time is over, when this look has needed them."""
         self._suspended = False
         self.age_ms = 0
         """As of the last look."""
@@ -143,7 +145,7 @@ class Retention:
         due = self._due()
         if not due and not self._held:
             return None
-        held_before, self._held = self._held, {}
+        held_before, self._held, self._sizes = self._held, {}, None
         self._examiner.forget_others({info.id for info in due} if self.options.hold_unread else set())
         gone: int | None = None
         for info in due:
@@ -206,11 +208,9 @@ class Retention:
 
     def _held_bytes(self, position: int) -> int:
         """What stays only for a lease with this place: generations whose time is over and that it has not taken all of."""
-        return sum(
-            self._engine.family_bytes(info.id)
-            for info in self._sealed()
-            if info.until is not None and position < info.until - 1 and self._over_ms(info) >= 0
-        )
+        if self._sizes is None:
+            self._sizes = [(info.until or 0, self._engine.family_bytes(info.id)) for info in self._sealed() if self._over_ms(info) >= 0]
+        return sum(size for until, size in self._sizes if position < until - 1)
 
 
 def _text(name: bytes) -> str:
