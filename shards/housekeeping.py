@@ -210,7 +210,7 @@ class Housekeeping:
         due: list[GenerationInfo] = []
         soon = False
         for info in store.currents():
-            age_ms, size = now.age_ms - info.created_age_ms, store.put_bytes(info.id)
+            age_ms, size = now.age_ms - info.created_age_ms, store.bytes_put[info.id]
             length_ms = min(options.generation_ms, store.period_ms(info, options.retention_ms))
             full = size >= options.generation_bytes and len(store.generations()) < GENERATIONS_MAX_BY_SIZE
             if (age_ms >= length_ms or full) and self._clock.last > info.since:

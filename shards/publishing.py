@@ -85,13 +85,13 @@ class Publishing:
         plain = True
         outbox = 0
         stamp = self._routes.generation
-        rolls = self._store.rolls
+        store = self._store
+        rolls, one_class = store.rolls, store.one_class
         topics = self._topics
         published_at_ms = entry.published_at_ms
         clock = self._clock
-        append, tail_append, ops, stored = self._store.append, self._tail.append, draft.ops, self._stored
+        append, tail_append, ops, stored = store.append, self._tail.append, draft.ops, self._stored
         counters = self.counters
-        one_class, note_bytes = self._store.one_class, self._store.note_bytes
         key: TopicKey | None = None
         count = size = 0
         for index, (flags, packet_id, name, body) in enumerate(zip(entry.flags, entry.packet_ids, entry.topics, entry.bodies, strict=True)):
@@ -124,14 +124,14 @@ class Publishing:
             if stores:
                 key = topic.key
                 if key is None or topic.rolls != rolls:
-                    key = topic.key = self._store.key_of(name)
+                    key = topic.key = store.key_of(name)
                     topic.rolls = rolls
                 append(ops, key, position, value)
                 tail_append(position, name, value, key)
                 count += 1
                 size += len(value)
                 if not one_class:
-                    note_bytes(key[0], len(value))
+                    store.bytes_put[key[0]] += len(value)
             elif qos:
                 codes[index] = NOBODY
                 plain = False
@@ -143,7 +143,8 @@ class Publishing:
             counters.stored += count
             counters.stored_bytes += size
             if one_class:
-                note_bytes(key[0], size)
+                # One sum for the frame: where there is one class, all is in its generation.
+                store.bytes_put[key[0]] += size
         return (_ALL_STORED if plain else Published(False, bytes(codes))), outbox
 
     def publish_will(self, draft: Draft, client: bytes, will: Will, wall_ms: int) -> int:
@@ -158,7 +159,7 @@ class Publishing:
             topic.rolls = self._store.rolls
             self._store.append(draft.ops, key, position, value)
             self._tail.append(position, will.topic, value, key)
-            self._store.note_bytes(key[0], len(value))
+            self._store.bytes_put[key[0]] += len(value)
             self.counters.stored += 1
         if will.retain:
             return self._retain(draft, topic, will.topic, position, value, will.body)

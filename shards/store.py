@@ -81,7 +81,9 @@ class Store:
         """Grows by every roll of any class."""
         self._layouts: dict[int, Layout] = {}
         """The generations that are written to, one for each class."""
-        self._bytes: dict[int, int] = {}
+        self.bytes_put: dict[int, int] = {}
+        """How many bytes of messages each current generation has taken; after a start what the engine estimated, and those since. To be
+        kept by who appends, since with one class a sum for many messages is enough."""
         self._to_current()
 
     @classmethod
@@ -106,10 +108,6 @@ class Store:
         except KeyError:
             raise StaleKey(f"key of generation {key[0]}, the current one is {self._said()}") from None
         put(ops, key, position, value)
-
-    def note_bytes(self, generation: int, size: int) -> None:
-        """So many bytes of messages were put into this generation. Apart from ``append``, since one class needs no sum for each message."""
-        self._bytes[generation] += size
 
     def flush(self, ops: list[Op]) -> None:
         """Add what ``append`` has held back. To be called once for each record with messages, after the last of them."""
@@ -243,10 +241,6 @@ class Store:
         """The generations that are written to, one for each class, the default first."""
         return self._generations.currents()
 
-    def put_bytes(self, generation: int) -> int:
-        """How many bytes of messages were put into a current generation; after a start what the engine estimated, and those since."""
-        return self._bytes[generation]
-
     def class_of(self, topic: bytes) -> str:
         """By the map in force."""
         return self._generations.classes.class_of(topic)
@@ -317,7 +311,7 @@ class Store:
 
     def check(self) -> None:
         self._generations.check()
-        assert list(self._layouts) == list(self._puts) == list(self._bytes) == [info.id for info in self.currents()]
+        assert list(self._layouts) == list(self._puts) == list(self.bytes_put) == [info.id for info in self.currents()]
         assert list(self._by_class) == [info.klass for info in self.currents()]
 
     def _met(self, generation: int, error: StoreDamaged) -> GenerationDamaged:
@@ -334,7 +328,7 @@ class Store:
         opening = not self._layouts
         infos = self._generations.currents()
         self._layouts = {info.id: self._generations.layout(info.id) for info in infos}
-        self._bytes = {info.id: self._engine.family_bytes(info.id) if opening else self._bytes.get(info.id, 0) for info in infos}
+        self.bytes_put = {info.id: self._engine.family_bytes(info.id) if opening else self.bytes_put.get(info.id, 0) for info in infos}
         self._by_class = {info.klass: self._layouts[info.id] for info in infos}
         self._puts = {generation: layout.put for generation, layout in self._layouts.items()}
         self._flushes = [layout.flush for layout in self._layouts.values()]

@@ -367,9 +367,9 @@ def test_how_much_a_generation_has_taken_is_known_over_a_restart() -> None:
     engine = MemoryEngine()
     store = opened(engine)
     put(engine, store, 1, b"gold/x", b"gold/y")
-    store.note_bytes(2, 500)
-    assert [store.put_bytes(n) for n in (1, 2, 3)] == [0, 500, 0]
+    store.bytes_put[2] += 500
+    assert [store.bytes_put[n] for n in (1, 2, 3)] == [0, 500, 0]
     engine.write(store.roll(10, 1, 1, "dust"))
-    assert [store.put_bytes(n) for n in (1, 2, 4)] == [0, 500, 0]
+    assert [store.bytes_put[n] for n in (1, 2, 4)] == [0, 500, 0]
     again = opened(engine.crash(power=False))
-    assert again.put_bytes(2) == again.engine.family_bytes(2) > 0 == again.put_bytes(1)
+    assert again.bytes_put[2] == again.engine.family_bytes(2) > 0 == again.bytes_put[1]

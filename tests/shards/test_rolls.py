@@ -47,7 +47,7 @@ def test_a_generation_that_is_full_is_sealed_whatever_its_age() -> None:
     sizes = []
     for _ in range(200):
         h.ask(G, publish(b"p", conn, b"t"))
-        sizes.append(h.core._store.put_bytes(h.core._store.currents()[0].id))
+        sizes.append(h.core._store.bytes_put[h.core._store.currents()[0].id])
         h.tick(1_000)
     rolled = [before for before, after in pairwise(sizes) if after < before]
     assert rolled and all(2_000 <= size < 2_100 for size in rolled)
@@ -202,14 +202,14 @@ def test_a_publish_goes_on_with_new_keys_after_a_roll_of_another_class() -> None
 
 
 def test_wills_and_messages_count_for_their_class() -> None:
-    # Property: put_bytes is the bytes of the stored messages of that class.
+    # Property: bytes_put is the bytes of the stored messages of that class.
     h = shard(BOTH)
     conn = connect(h, b"p").conn
     position = route(h, b"#")
     h.ask(G, publish(b"p", conn, b"x", b"gold/x", b"gold/y"))
     values = [value for segment in poll(h, b"gold/#", Place(position)).segments for value in segment.values]
-    assert h.core._store.put_bytes(2) == sum(len(value) for value in values) > 0
-    assert h.core._store.put_bytes(3) == 0
+    assert h.core._store.bytes_put[2] == sum(len(value) for value in values) > 0
+    assert h.core._store.bytes_put[3] == 0
 
 
 # ------------------------------------------------------------------ captured
