@@ -229,6 +229,10 @@ class MemoryEngine:
         """The next sync fails, once; after it this engine is dead, as a file is whose fsync failed."""
         self._sync_fault = text
 
+    def fail_no_more(self) -> None:
+        """What was to fail and has not failed yet will work."""
+        self._sync_fault = self._write_fault = None
+
     def fail_next_write(self, text: str = "No space left on device") -> None:
         """The next write is refused with StoreFull and leaves nothing behind; the one after it works."""
         self._write_fault = StoreFull(f"write: {text}")

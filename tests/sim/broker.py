@@ -180,7 +180,7 @@ class Broker:
         """Everything that stands still goes on, whoever was replaced ends, every wire is fast, every disk has room."""
         self.quick = True
         for disk in self.disks:
-            disk.room = 0
+            disk.heal()
         for wire in list(self.network.wires):
             if wire.held_until_us > self.world.now_us:
                 wire.release()

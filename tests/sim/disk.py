@@ -89,6 +89,11 @@ class Disk:
 
     # ------------------------------------------------------------------ faults
 
+    def heal(self) -> None:
+        """It has room, and the next sync works."""
+        self.room = 0
+        self.engine.fail_no_more()
+
     def fail_next_sync(self) -> None:
         self.engine.fail_next_sync()
 
