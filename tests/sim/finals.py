@@ -16,7 +16,7 @@ def check(broker: Broker, crowd: Crowd, ledger: Ledger) -> None:
     for part in broker.parts():
         part.check()
         if isinstance(part, ShardPart):
-            replay.check(part, broker.disks[part.index].engine, broker.shape, broker.world.wall_ms)
+            replay.check(part, broker.disks[part.index].engine, broker.shape, broker.world.steady_ms)
     rest.check(broker.disks, ledger)
     _nobody_lags(broker)
     _one_connection(broker, crowd)

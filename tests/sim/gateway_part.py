@@ -145,7 +145,7 @@ class GatewayPart:
         self._pump.soon()
 
     def _tick(self) -> None:
-        self._carry_out(self.core.handle(TickEnded(self._world.now_ms, self._world.wall_ms)))
+        self._carry_out(self.core.handle(TickEnded(self._world.now_ms, self._world.steady_ms)))
         self._turns_taken += 1
         if self._turns_taken % self.setting.check_every == 0:
             self.core.check()

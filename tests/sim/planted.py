@@ -266,7 +266,7 @@ class RangeAfterExpiry(Planted):
 
         def expired(value: bytes) -> bool:
             expiry_s = message_expiry(header(value)[4])
-            return expiry_s is not None and published_at_of(value) + expiry_s * 1000 <= world.wall_ms
+            return expiry_s is not None and published_at_of(value) + expiry_s * 1000 <= world.steady_ms
 
         def make(again: Any) -> Any:
             def shifted(session: Any, reread: Any) -> None:

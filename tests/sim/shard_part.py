@@ -14,6 +14,7 @@ from shards.events import CloseLink, Committed, Effect, FrameReceived, LinkDown,
 from shards.frames import Beat, Entry, Frame, Reply, Retain, Retained, decode, encode
 from shards.rows import META
 from shards.slots import SlotTable
+from shards.steady import WALL_ROW, SteadyClock, WallRow
 from shards.store import Store, StoreOptions, TopicKey
 from tests.sim.asker import Asker
 from tests.sim.disk import Disk
@@ -87,7 +88,13 @@ class ShardPart:
         if mark is not None:
             passed_ms = self._world.passed_ms(mark.reading.boot_id, mark.reading.boottime_ms)
             self._world.step_counted |= age_ms - mark.age_ms > passed_ms + SECOND // MS
-        self.store = Store.open(engine, self._setting.store, age_ms, now.wall_ms)
+        wall = engine.get(HOME_FAMILY, WALL_ROW)
+        self._wall_written = WallRow.decode(wall) if wall else None
+        self._steady = SteadyClock(self._wall_written, mark, age_ms, now.wall_ms)
+        steady_ms = self._steady.steady_ms(age_ms)
+        if not self.index:
+            self._world.tell_steady(steady_ms)
+        self.store = Store.open(engine, self._setting.store, age_ms, steady_ms)
         self.core = ShardCore(self.index, SlotTable.initial(self._setting.n_shards), engine, self.store, self._setting.options)
         self._appended: deque[tuple[int, bytes]] = deque()
         self._watch_messages()
@@ -111,7 +118,12 @@ class ShardPart:
         reading = self._reading()
         if self._age.wants_mark(reading):
             self.core.note(AGE_ROW, self._age.mark(reading).encode())
-        now = TickEnded(world.now_us - self._opened_us, self._age.age_ms(reading), reading.wall_ms, self._age.suspended)
+        age_ms = self._age.age_ms(reading)
+        self._steady.look(self.core.next_position, age_ms, reading.wall_ms)
+        if self._wall_written is not self._steady.row:
+            self._wall_written = self._steady.row
+            self.core.note(WALL_ROW, self._wall_written.encode())
+        now = TickEnded(world.now_us - self._opened_us, age_ms, self._steady.steady_ms(age_ms), self._age.suspended)
         self._carry_out(self.core.handle(now))
         self._check()
         if self.core.busy:

@@ -33,6 +33,7 @@ class World:
         self.step_counted = False
         """A step of the wall clock came so near to a reboot that a shard took it for time that had passed: nobody can tell."""
         self._boots_us = [0]
+        self._steady_base_ms: int | None = None
         self.events = 0
         self._queue: list[tuple[int, float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
@@ -58,7 +59,18 @@ class World:
         return (self.now_us - self._boots_us[-1]) // MS
 
     def reboot(self) -> None:
+        steady_ms = self.steady_ms
         self._boots_us.append(self.now_us)
+        self.tell_steady(steady_ms)
+
+    @property
+    def steady_ms(self) -> int:
+        """For processes without a store; of no boot before the present one."""
+        return self.wall_ms if self._steady_base_ms is None else self._steady_base_ms + self.boottime_ms
+
+    def tell_steady(self, steady_ms: int) -> None:
+        """A shard has found what steady time is now."""
+        self._steady_base_ms = steady_ms - self.boottime_ms
 
     def passed_ms(self, boot_id: str, boottime_ms: int) -> int:
         """Since the moment that had this reading."""
