@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -70,6 +71,16 @@ class Waiting(RuleBasedStateMachine):
         if ranges:
             self.stores.acknowledge(client, data.draw(st.integers(0, len(ranges) - 1)), sync=sync)
 
+    @rule(sync=syncs, but=st.sampled_from((None, *CLIENTS)), ms=st.sampled_from([0, 2500]))
+    def catch_up(self, sync: bool, but: bytes | None, ms: int) -> None:
+        """Everybody reads everything, and acknowledges nothing; one reads a single message only.  Then there is time for a drop."""
+        for client in CLIENTS:
+            for index in range(len(self.stores.state(client).subs)):
+                for shard in self.stores.shards:
+                    while self.stores.read(client, index, shard, 1 if client == but else 100, sync=sync) and client != but:
+                        pass
+        self.stores.pass_time(ms, 250)
+
     @rule(client=clients)
     def read_all(self, client: bytes) -> None:
         self.stores.read_all(client)
@@ -131,5 +142,5 @@ class Waiting(RuleBasedStateMachine):
         assert not left & set(sealed)
 
 
-TestWaiting = Waiting.TestCase
-TestWaiting.settings = settings(max_examples=40, stateful_step_count=60, deadline=None)
+Waiting.TestCase.settings = settings(max_examples=40, stateful_step_count=60, deadline=None)
+TestWaiting = pytest.mark.slow(Waiting.TestCase)
