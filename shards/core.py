@@ -8,7 +8,7 @@ Holds after every event (see check):
 2. positions grow over everything ever submitted; the watermark is the highest committed one;
 3. everything a connection or a session actor asks is checked against the newest connection number or owner token in the
    same record as its effect;
-4. the store replayed from disk equals the state in RAM (tests/shards/test_core_model.py).
+4. the store replayed from disk equals the state in RAM (tests/sim/replay.py).
 """
 
 from __future__ import annotations

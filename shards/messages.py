@@ -20,7 +20,6 @@ HAS_PROPERTIES = 0x0010
 """The property list is not empty: a 3.1.1 subscriber needs it stripped."""
 HAS_EXPIRY = 0x0020
 """There is a Message Expiry Interval: it is counted down at delivery, and the message may have expired."""
-HAS_TOPIC_DEPENDENT = 0x0040
 """There is a Response Topic or Correlation Data: a bridge that rewrites topics must look into the properties."""
 
 PER_DELIVERY = HAS_EXPIRY
