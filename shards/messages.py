@@ -20,7 +20,6 @@ HAS_PROPERTIES = 0x0010
 """The property list is not empty: a 3.1.1 subscriber needs it stripped."""
 HAS_EXPIRY = 0x0020
 """There is a Message Expiry Interval: it is counted down at delivery, and the message may have expired."""
-"""There is a Response Topic or Correlation Data: a bridge that rewrites topics must look into the properties."""
 
 PER_DELIVERY = HAS_EXPIRY
 """Any of these flags forces the slow path of delivery, in which the properties are built anew."""
