@@ -49,7 +49,7 @@ def test_the_bytes_are_those_of_the_format_page() -> None:
 def test_flags_do_not_overlap() -> None:
     # Property: one test per flag says one thing.
     flags = [QOS_MASK, RETAIN, HAS_PROPERTIES, HAS_EXPIRY]
-    assert sum(flags) == flags[0] | flags[1] | flags[2] | flags[3] | flags[4]
+    assert sum(flags) == flags[0] | flags[1] | flags[2] | flags[3]
     assert messages.PER_DELIVERY & HAS_EXPIRY
 
 
