@@ -250,7 +250,8 @@ def test_the_options_of_the_keys_are_those_of_the_generation_for_ever() -> None:
     table = opened(engine, second, "wildcard_optimized")
     assert table.current().options == first
     assert table.layout(1).cutoff(b"#", 5000) == 5000
-    table.layout(1).key_of(b"a/b")
+    ops: list[Op] = []
+    table.layout(1).put(ops, table.layout(1).key_of(b"a/b"), 4_100, b"waits")
     assert table.layout(1).cutoff(b"#", 5000) == 4 * 1024 - 1
     engine.write(table.roll(6000, 1, 1))
     assert opened(engine, first, "wildcard_optimized").current().options == second

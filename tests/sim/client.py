@@ -163,6 +163,9 @@ class Client:
 
     @property
     def idle(self) -> bool:
+        """Everything is done, and the connection is there; that it is broken a client may hear late."""
+        if self.attempt is None or self.attempt.wire is None or not self.attempt.wire.whole:
+            return False
         return self.online and self.publishing.idle and self.subscribing.idle
 
     def story(self) -> str:
