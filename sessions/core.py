@@ -66,6 +66,7 @@ class SessionCore:
         self._sweeping = Sweeping(state, homes)
         self._memory = Memory(state, homes, Owner(self._attaching.own, self._attaching.replaced))
         self._attaching.owner_changed = self._memory.owner_changed
+        self._timed = (self._committing, self._subscriptions, self._reading, self._retained, self._memory)
         self._wake_at_ms = -1
 
     @property
@@ -189,11 +190,14 @@ class SessionCore:
 
     def _wake(self) -> None:
         state = self._state
-        parts = (self._committing, self._subscriptions, self._reading, self._retained, self._memory)
-        due = [at for at in (part.next_ms for part in parts) if at is not None]
-        if not due:
+        due_ms: int | None = None
+        for part in self._timed:
+            at_ms = part.next_ms
+            if at_ms is not None and (due_ms is None or at_ms < due_ms):
+                due_ms = at_ms
+        if due_ms is None:
             return
-        at_ms = max(min(due), state.now_ms + 1)
+        at_ms = max(due_ms, state.now_ms + 1)
         if at_ms < self._wake_at_ms or self._wake_at_ms <= state.now_ms:
             self._wake_at_ms = at_ms
             state.effects.append(Wake(at_ms - state.now_ms))

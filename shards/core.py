@@ -289,7 +289,8 @@ class ShardCore:
         draft = self._draft
         self._housekeeping.turn(draft, now, self._space < 2, len(self._in_flight), out)
         self._settle(out, wall_ms)
-        effects.extend(AskShard(*asked) for asked in self.retention.ask(draft, self._owners.token, elapsed_us))
+        for shard, query in self.retention.ask(draft, self._owners.token, elapsed_us):
+            effects.append(AskShard(shard, query))
         self._publishing.taken = 0
         while self._arrived and self._synced and self._publishing.taken < self._options.messages_per_record_max:
             link, frame = self._arrived.popleft()
@@ -405,10 +406,7 @@ class ShardCore:
         for client, will in out.wills:
             outbox = max(outbox, self._publishing.publish_will(self._draft, client, will, wall_ms))
             self._wills.append(Live(client, self._publishing.will_flags(will), will.topic, will.body))
-        superseded: dict[str, list[tuple[bytes, int]]] = {}
-        for gateway, client, conn in out.superseded:
-            superseded.setdefault(gateway, []).append((client, conn))
-        for gateway, connections in superseded.items():
+        for gateway, connections in out.superseded.items():
             link = self._link_of(gateway)
             if link is not None:
                 self._told.append((link, Superseded(connections)))

@@ -348,11 +348,13 @@ class Generations:
     def idle_work(self, upto: int) -> bool:
         """One slice of idle work in one of the open generations: the current ones first, in turn, then sealed ones that have not said
         that they have no more. Raises GenerationDamaged."""
-        currents = list(self._currents.values())
-        for number in range(len(currents)):
-            at = (self._turn + number) % len(currents)
-            if self._idle_work(currents[at], upto):
-                self._turn = at + 1
+        currents = tuple(self._currents.values())
+        if len(currents) > 1:
+            first = self._turn % len(currents)
+            currents = currents[first:] + currents[:first]
+        for number, generation in enumerate(currents, 1):
+            if self._idle_work(generation, upto):
+                self._turn += number
                 return True
         for generation in self._working[::-1]:
             if self._idle_work(generation, upto):

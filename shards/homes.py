@@ -76,7 +76,7 @@ class Outcome:
     """What a change of homes causes outside of its rows, once its record is committed."""
 
     wills: list[FiredWill] = field(default_factory=list)
-    superseded: list[tuple[str, bytes, int]] = field(default_factory=list)
+    superseded: dict[str, list[tuple[bytes, int]]] = field(default_factory=dict)
     work: list[Work] = field(default_factory=list)
 
 
@@ -251,7 +251,7 @@ class Homes:
     def _lose(self, draft: Draft, client: bytes, state: Client, age_ms: int, out: Outcome) -> None:
         heard_ms = min(self.lost[state.gateway], age_ms)
         # It may only have stood still, with its link in order: then nothing else would tell it.
-        out.superseded.append((state.gateway, client, state.conn))
+        out.superseded.setdefault(state.gateway, []).append((client, state.conn))
         self._end_connection(draft, client, state, self._next_number(draft), LOST, None, heard_ms, age_ms, out)
 
     def _end_connection(
@@ -299,7 +299,7 @@ class Homes:
         a delayed one is cancelled by a client that resumes its session [MQTT-3.1.3-9]."""
         older = self.live.get(client)
         if older is not None:
-            out.superseded.append((older.gateway, client, older.conn))
+            out.superseded.setdefault(older.gateway, []).append((client, older.conn))
             if older.will is not None and (not older.will.delay_s or not resumes):
                 out.wills.append(FiredWill(client, older.will))
             self._drop(client)

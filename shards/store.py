@@ -190,9 +190,11 @@ class Store:
 
     def wants_tick(self, last: int, now: int) -> bool:
         """layouts.port.Layout.wants_tick, of the current generations."""
-        # All are asked: the first time, after an opening, each takes note of where it is.
-        wanted = [layout.wants_tick(last, now) for layout in self._layouts.values()]
-        return any(wanted)
+        wanted = False
+        for layout in self._layouts.values():
+            # All are asked: the first time, after an opening, each takes note of where it is.
+            wanted = layout.wants_tick(last, now) or wanted
+        return wanted
 
     def read(self, generation: int, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         """layouts.port.Layout.read; and ``ended`` when all of a generation sealed at or below ``upto`` has been read."""

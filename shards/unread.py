@@ -212,7 +212,9 @@ class Examiner:
     @property
     def running(self) -> bool:
         """There is something to ask soon."""
-        return any(one.home < self._n_shards and not one.again_us for one in self._examined.values()) and self._outstanding is None
+        if not self._examined or self._outstanding is not None:
+            return False
+        return any(one.home < self._n_shards and not one.again_us for one in self._examined.values())
 
     def wants(self, generation: int, until: int) -> str:
         """Who holds it, as far as is known; NOBODY when all sessions of all homes want nothing of it."""

@@ -33,6 +33,8 @@ class World:
         self.step_counted = False
         """A step of the wall clock came so near to a reboot that a shard took it for time that had passed: nobody can tell."""
         self._boots_us = [0]
+        self.boot_id = "0"
+        self._booted_ms = 0
         self._steady_base_ms: int | None = None
         self.events = 0
         self._queue: list[tuple[int, float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -51,16 +53,14 @@ class World:
         return 1_700_000_000_000 + self.now_us // MS + self.wall_step_ms
 
     @property
-    def boot_id(self) -> str:
-        return str(len(self._boots_us) - 1)
-
-    @property
     def boottime_ms(self) -> int:
-        return (self.now_us - self._boots_us[-1]) // MS
+        return self.now_us // MS - self._booted_ms
 
     def reboot(self) -> None:
         steady_ms = self.steady_ms
+        self.boot_id = str(len(self._boots_us))
         self._boots_us.append(self.now_us)
+        self._booted_ms = self.now_ms
         self.tell_steady(steady_ms)
 
     @property
