@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from shards.engine import HOME_FAMILY, Op
 from shards.engine_rocks import RocksEngine
 from shards.messages import encode_message
 from shards.store import Store, StoreOptions
+from tests.contracts.disks import copy_of_living
 
 PER_GENERATION = 40
 CURRENT = 3
@@ -52,7 +52,7 @@ def make(root: Path, layout: str) -> Made:
                 engine._rdicts[family].flush(True)
     engine.sync()
     crashed = root / "crashed"
-    shutil.copytree(path, crashed)
+    copy_of_living(path, crashed)
     engine.close()
     engine = RocksEngine(str(path))
     tables = {family: list(engine.tables(family)) for family in engine.families()}

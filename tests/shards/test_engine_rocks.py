@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import pytest
 
 from shards.engine import StoreFailed, StoreFull, StoreInUse
 from shards.engine_rocks import RocksEngine, RocksOptions, mapped
+from tests.contracts.disks import copy_of_living
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def log_file(path: Path) -> Path:
 def copy_of(path: Path, name: str) -> Path:
     """What a killed process leaves behind."""
     target = path.with_name(name)
-    shutil.copytree(path, target, ignore=shutil.ignore_patterns("LOCK"))
+    copy_of_living(path, target)
     return target
 
 

@@ -17,6 +17,7 @@ from shards.engine_rocks import RocksEngine
 from shards.layouts import LAYOUTS
 from shards.messages import encode_message
 from shards.store import GenerationDropped, Store, StoreOptions
+from tests.contracts.disks import copy_of_living
 from tests.contracts.layouts import OPENERS
 from tests.shards.damage import read_all
 
@@ -207,7 +208,7 @@ def test_rocksdb_that_is_killed_before_any_step_loses_nothing(options: StoreOpti
 
     def end(engine: Engine) -> Engine:
         left = tmp_path / f"left-{len(made)}"
-        shutil.copytree(made[-1], left, ignore=shutil.ignore_patterns("LOCK"))
+        copy_of_living(made[-1], left)
         engine.close()
         shutil.rmtree(made[-1])
         return RocksEngine(str(left))
