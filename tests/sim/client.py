@@ -81,6 +81,9 @@ class Attempt:
         """With another expiry."""
         self.present_us = -1
         """When it heard that its session is present."""
+        self.delayed = False
+        """Its gateway stood still while it was made: the home may have ended it before the client was told of it."""
+        self.began_us = client.world.now_us
         self.wire: Wire | None = None
         self.heard_us = 0
         self.pinged_us = -1
@@ -164,7 +167,7 @@ class Client:
     @property
     def idle(self) -> bool:
         """Everything is done, and the connection is there; that it is broken a client may hear late."""
-        if self.attempt is None or self.attempt.wire is None or not self.attempt.wire.whole:
+        if self.attempt is None or not self.attempt.whole:
             return False
         return self.online and self.publishing.idle and self.subscribing.idle
 
@@ -378,6 +381,8 @@ class Client:
         self.session = self.durable
         attempt.online = True
         attempt.online_us = self.world.now_us
+        assert attempt.wire is not None
+        attempt.delayed = attempt.wire.accepted.process.still_us >= attempt.began_us
         if present:
             attempt.present_us = self.world.now_us
         self.server_receive_max = packet.properties.receive_maximum or 65_535
