@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,9 +134,11 @@ def answering(answer: bytes | None) -> Iterator[int]:
                 break
             connections.append(connection)
             if answer is not None:
-                connection.recv(64)
-                connection.sendall(answer)
-                connection.shutdown(socket.SHUT_WR)
+                # Whoever asked goes as soon as the first bytes are wrong.
+                with suppress(OSError):
+                    connection.recv(64)
+                    connection.sendall(answer)
+                    connection.shutdown(socket.SHUT_WR)
         for each in connections:
             each.close()
 
