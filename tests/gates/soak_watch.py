@@ -42,7 +42,8 @@ SETTLED_S = {"c": 600.0, "T": 600.0, "z": NO_BOUND}
 those; and for ever, a few bytes for each process that was killed, senders that are refused."""
 SENDERS_KEPT_S = 400.0
 """The answers to a sender that was killed, rows of kind ``n``, are kept for 5 minutes, and then it is refused, a row of kind ``z``.
-How many there are follows the kills, so it is judged who is kept for longer: only those that live."""
+How many there are follows the kills, so it is judged who is kept for longer: only those that live.  A shard counts these minutes of
+its own time, anew when it was killed itself; so it is judged whenever the shards have been up for long enough."""
 SLOTS = 64
 """Answers that are kept for one sender in one shard."""
 LIVING_MAX = 30
@@ -176,20 +177,28 @@ def judge(watch: Watch, total_s: float) -> tuple[list[str], list[str]]:
         most = max(each.counts["n"] / max(1, each.senders) for each in watch.rows)
         judged.append((f"at most {most:.0f} answers kept for a sender", most <= SLOTS))
         late = kept_for_long(watch)
-        judged.append((f"at most {late} senders kept for {SENDERS_KEPT_S:.0f} s", late <= LIVING_MAX))
+        if late is not None:
+            judged.append((f"at most {late} senders kept for {SENDERS_KEPT_S:.0f} s", late <= LIVING_MAX))
     judged += lives(watch)
     seen = [each for each in judged if each is not None]
     return [figure for figure, _ in seen], [figure for figure, flat in seen if not flat]
 
 
-def kept_for_long(watch: Watch) -> int:
-    """The most senders at any time that had been there for SENDERS_KEPT_S: all that were known then but those refused since."""
-    most = 0
+def kept_for_long(watch: Watch) -> int | None:
+    """The most senders at any time that had been there for SENDERS_KEPT_S of the shards' lives: all that were known then but those
+    refused since.  None: no time at which all shards had been up for so long."""
+    most: int | None = None
     for now in watch.rows:
         before = [each for each in watch.rows if each.at_s <= now.at_s - SENDERS_KEPT_S]
-        if before:
-            most = max(most, before[-1].senders + before[-1].counts["z"] - now.counts["z"])
+        if before and shards_up_s(watch, now.at_s) >= SENDERS_KEPT_S:
+            most = max(most or 0, before[-1].senders + before[-1].counts["z"] - now.counts["z"])
     return most
+
+
+def shards_up_s(watch: Watch, at_s: float) -> float:
+    """How long the youngest shard had been up at this time."""
+    seen = [each for each in watch.samples if each.role == "shard" and each.at_s <= at_s]
+    return min((at_s - each.at_s + each.age_s for each in seen if each.at_s == seen[-1].at_s), default=0.0)
 
 
 def lives(watch: Watch) -> list[tuple[str, bool] | None]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.gates.soak import seconds_of
-from tests.gates.soak_watch import BAD_EVENTS, LONG_LIFE_S, YOUNG_S, Rows, Sample, Watch, bad_events, judge
+from tests.gates.soak_watch import BAD_EVENTS, LONG_LIFE_S, YOUNG_S, Rows, Sample, Watch, bad_events, judge, kept_for_long
 from tests.needs import ROOT
 
 TOTAL_S = 1000.0
@@ -73,8 +73,12 @@ def test_answers_may_follow_the_kills_but_nobody_who_is_dead_is_kept_for_long(an
         refused = max(0, int(at_s - refused_after_s) // 7)
         rows = Counter({"n": (ever - refused) * answers, "z": refused})
         found.rows.append(Rows(float(at_s), rows, ever - refused, 0, 0))
+        found.samples.append(Sample(float(at_s), "shard", 1, 1000.0 + at_s, 100.0, 50))
     _, wrong = judge(found, TOTAL_S)
     assert len(wrong) == grown
+    # A shard that is killed itself begins to count anew: nothing can be said of who it keeps.
+    found.samples = [Sample(at_s, "shard", pid, 60.0, 100.0, 50) for pid, at_s in enumerate(each.at_s for each in found.rows)]
+    assert kept_for_long(found) is None
 
 
 def test_events_that_no_kill_explains_are_found_in_the_logs(tmp_path: Path) -> None:
