@@ -177,8 +177,8 @@ def judge(watch: Watch, total_s: float) -> tuple[list[str], list[str]]:
         most = max(each.counts["n"] / max(1, each.senders) for each in watch.rows)
         judged.append((f"at most {most:.0f} answers kept for a sender", most <= SLOTS))
         late = kept_for_long(watch)
-        if late is not None:
-            judged.append((f"at most {late} senders kept for {SENDERS_KEPT_S:.0f} s", late <= LIVING_MAX))
+        kept = "nobody knows how many" if late is None else f"at most {late}"
+        judged.append((f"{kept} senders kept for {SENDERS_KEPT_S:.0f} s", late is None or late <= LIVING_MAX))
     judged += lives(watch)
     seen = [each for each in judged if each is not None]
     return [figure for figure, _ in seen], [figure for figure, flat in seen if not flat]
