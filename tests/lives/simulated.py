@@ -32,6 +32,8 @@ LIVES_PER_WORLD = 250
 IN_MEMORY = Zone("memory", client_prefixes=(f"{PREFIX}-{Kind.MEMORY.value}-".encode(),), enable=False)
 BEGIN_WITHIN_US = 2 * SECOND
 """Lives of one world begin at any moment of this span."""
+SLOW = 4
+"""So much longer is it where the network is slow and windows are small: one client sees all wills, and must not fall behind."""
 WORLD_US_MAX = 200 * SECOND
 CRASHES_PER_S = 0.4
 OUTAGE_S = 1.5
@@ -190,6 +192,7 @@ class Theatre:
         if crashes:
             made = replace(made, restart_us=(20 * MS, 100 * MS))
         network = Network(world, made.delays_us)
+        self._begin_within_us = BEGIN_WITHIN_US * (SLOW if made.delays_us[1] > 5 * MS and made.gateway.max_inflight < 10 else 1)
         self.broker = Broker(world, network, made, Ledger(world), plant or Plant())
         killed = sum(1 for life in lives if life.ending is Ending.KILLED)
         assert killed in (0, len(lives)), "lives whose gateway is killed have a world of their own"
@@ -217,7 +220,7 @@ class Theatre:
         await self.port.passes(1)
         await self.stage.open()
         for player in self.players:
-            self.world.later(self.world.between(0, BEGIN_WITHIN_US), self._go, self._one(player))
+            self.world.later(self.world.between(0, self._begin_within_us), self._go, self._one(player))
         while self._left:
             await self.port.passes(1)
             if self._crashes and self.world.happens(CRASHES_PER_S):
