@@ -119,9 +119,13 @@ def free_port() -> int:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; one that ended and was not collected by its parent does not."""
+    """Whether the process runs; one that ended and was not collected by its parent does not.
+
+    The main thread of a killed process can be a zombie while others still end, and its sockets close with the last one.
+    """
     try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+        process = psutil.Process(pid)
+        return process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1
     except psutil.NoSuchProcess:
         return False
 
