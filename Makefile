@@ -18,7 +18,7 @@ CORE_STAMP := $(VENV)/.core-$(call sum,requirements/core.txt)
 DEV_STAMP := $(VENV)/.dev-$(call sum,requirements/core.txt requirements/dev.txt)
 PROJECT_STAMP := $(VENV)/.project-$(call sum,pyproject.toml)
 
-FLOORS := $(wildcard config mqtt shards sessions gateway actors cli pipeline bridge benchmarks)
+FLOORS := $(wildcard config mqtt shards sessions gateway actors cli pipeline holdfast_spark bridge benchmarks)
 CHECKED := $(FLOORS) tests scripts
 DATA_DIR ?= ./data
 PORT ?= 1883
