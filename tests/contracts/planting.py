@@ -12,11 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-MISFITS = (TypeError, AttributeError, NameError)
-
-
-class Misfit(Exception):
-    """A planted fault that does not fit the code any more."""
+from tests.hunting import Misfit
 
 
 class Planting:

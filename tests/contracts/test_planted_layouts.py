@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contracts.hunt import SEEDS_MAX, hunt, known_first, recorded
+from tests.contracts.hunt import HISTORIES
 from tests.contracts.planted import ALL
-from tests.contracts.planting import Fault, Misfit, Planting, faults
+from tests.contracts.planting import Fault, Planting, faults
+from tests.hunting import Misfit
 
 REQUIRED = {
     "skipstream skips an index entry",
@@ -24,8 +25,8 @@ REQUIRED = {
 def test_the_required_faults_are_among_the_planted_and_each_has_its_seed() -> None:
     # Property: none is missing from the list, and none from the table that the tests start from.
     names = [fault.name for fault in ALL]
-    assert len(names) == len(set(names)) == len(recorded())
-    assert set(names) == set(recorded()) >= REQUIRED
+    assert len(names) == len(set(names)) == len(HISTORIES.recorded())
+    assert set(names) == set(HISTORIES.recorded()) >= REQUIRED
 
 
 @pytest.mark.slow
@@ -33,8 +34,8 @@ def test_the_required_faults_are_among_the_planted_and_each_has_its_seed() -> No
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))
 def test_a_planted_fault_is_caught(fault: Fault) -> None:
     # Property: by a seed that holds without the fault: the recorded one as long as nothing moves the histories, else the first that does.
-    catch = known_first(fault)
-    assert 0 <= catch.seed < SEEDS_MAX, catch.why
+    catch = HISTORIES.known_first(fault)
+    assert 0 <= catch.seed < HISTORIES.seeds_max, catch.why
 
 
 def _what_has_moved(planting: Planting) -> None:
@@ -55,4 +56,4 @@ def _what_does_not_fit(planting: Planting) -> None:
 def test_a_fault_that_plants_nothing_is_an_error_and_no_catch(fault: Fault) -> None:
     # Property: when what it replaces has moved, is never run, or takes other arguments.
     with pytest.raises(Misfit):
-        hunt(fault, [0])
+        HISTORIES.hunt(fault, [0])

@@ -11,8 +11,9 @@ import os
 import time
 
 from tests.gates.gate import GateFailed, Scale
+from tests.hunting import Catch
 from tests.sim.fleet import run_many
-from tests.sim.hunt import SEEDS_MAX, Catch, hunted, known_first
+from tests.sim.hunt import SIMULATED
 from tests.sim.planted import ALL
 
 LIMIT_S = 8 * 3600
@@ -27,8 +28,8 @@ def say(line: str) -> None:
 
 def planted(processes: int) -> list[Catch]:
     """Each from its recorded seed on."""
-    catches = hunted(ALL, processes, lambda catch: say(f"{catch.seed:>5}  {catch.name}"), known_first)
-    missed = [catch.name for catch in catches if not 0 <= catch.seed < SEEDS_MAX]
+    catches = SIMULATED.hunted(ALL, processes, lambda catch: say(f"{catch.seed:>5}  {catch.name}"), known=True)
+    missed = [catch.name for catch in catches if not 0 <= catch.seed < SIMULATED.seeds_max]
     if missed or len(catches) < FAULTS_MIN:
         raise GateFailed(f"{len(catches) - len(missed)} of {len(catches)} planted faults were caught, {FAULTS_MIN} wanted; not {missed}")
     return catches

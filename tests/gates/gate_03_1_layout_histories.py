@@ -15,11 +15,12 @@ import time
 
 from tests.contracts.campaign import ALONE, Share, run_many
 from tests.contracts.engines import ENGINES
-from tests.contracts.hunt import SEEDS_MAX, Catch, hunted
+from tests.contracts.hunt import HISTORIES
 from tests.contracts.layouts import OPENERS
 from tests.contracts.planted import ALL
 from tests.contracts.test_planted_layouts import REQUIRED
 from tests.gates.gate import GateFailed, Scale
+from tests.hunting import Catch
 from tests.needs import ROOT
 
 LIMIT_S = 1800
@@ -47,8 +48,8 @@ def suites() -> str:
 
 def planted(processes: int) -> list[Catch]:
     """Each from its recorded seed on."""
-    catches = hunted(list(range(len(ALL))), processes, True, lambda catch: say(f"{catch.seed:>4}  {catch.name}"))
-    missed = [f"{catch.name} ({catch.why})" for catch in catches if not 0 <= catch.seed < SEEDS_MAX]
+    catches = HISTORIES.hunted(ALL, processes, lambda catch: say(f"{catch.seed:>4}  {catch.name}"), known=True)
+    missed = [f"{catch.name} ({catch.why})" for catch in catches if not 0 <= catch.seed < HISTORIES.seeds_max]
     if missed or not {catch.name for catch in catches} >= REQUIRED:
         raise GateFailed(f"{len(catches) - len(missed)} of {len(catches)} planted faults were caught; not {', '.join(missed)}")
     return catches

@@ -21,12 +21,9 @@ from shards.frames import Place, Polled
 from shards.ids import conn_no
 from shards.messages import header, published_at_of
 from shards.rows import ROUTE, successor, u64, unpack_row
+from tests.hunting import Misfit
 from tests.sim.broker import Plant
 from tests.sim.world import World
-
-
-class Misfit(BaseException):
-    """A fault does not fit the core any more.  Not an Exception: it must never pass for a fault that was caught."""
 
 
 class Planted(Plant):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shards.core import ShardCore
-from tests.sim.hunt import SEEDS_MAX, hunt, known_first
-from tests.sim.planted import ALL, Misfit, Planted
+from tests.hunting import Misfit
+from tests.sim.hunt import SIMULATED
+from tests.sim.planted import ALL, Planted
 
 REQUIRED = {
     "late frame of an old connection stored",
@@ -33,8 +34,8 @@ def test_the_list_of_planted_faults_is_long_enough_and_names_each_once() -> None
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))
 def test_a_planted_fault_is_caught_within_500_seeds(fault: type[Planted]) -> None:
     """By a seed that holds without the fault: the recorded one as long as nothing moves the histories, else the first that does."""
-    catch = known_first(fault)
-    assert 0 <= catch.seed < SEEDS_MAX, catch.why
+    catch = SIMULATED.known_first(fault)
+    assert 0 <= catch.seed < SIMULATED.seeds_max, catch.why
 
 
 class _Elsewhere(Planted):
@@ -57,4 +58,4 @@ class _Nowhere(Planted):
 def test_a_fault_that_plants_nothing_is_an_error_and_no_catch(fault: type[Planted]) -> None:
     """What it replaces has moved, or is never run."""
     with pytest.raises(Misfit):
-        hunt(fault, [0])
+        SIMULATED.hunt(fault, [0])
