@@ -5,8 +5,8 @@ published, and client, topic and number are in the payload, so a row of the lake
 few megabytes here.
 
 What always holds: a message is acknowledged only after it was sent, and what may be stored of it is known. At QoS 2, from a session that
-outlives its connections, once. At QoS 1 as often as it was written to a socket: a PUBLISH that is sent again after a connection was lost is,
-by the specification, one that the broker may take for new.
+outlives its connections, once. At QoS 1 as often as it was written to a socket: a PUBLISH that is sent again after a connection was lost
+is, by the specification, one that the broker may take for new.
 """
 
 from __future__ import annotations

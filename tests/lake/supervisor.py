@@ -162,7 +162,7 @@ class Supervisor:
     async def _supervise(self) -> None:
         while True:
             life = self._start()
-            while life.process.poll() is None:  # noqa: ASYNC110  # a process is no event
+            while life.process.poll() is None:  # a process is no event
                 await asyncio.sleep(POLL_S)
                 life.hear()
             await asyncio.to_thread(self._sweep, life)
