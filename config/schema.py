@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from config.fields import Flag, Section, Whole, conflict, setting
+from config.pipeline import Pipeline
 from config.protocol import Mqtt
 from config.retention import CLASSES_ALLOWED, FILTERS_ALLOWED, RetentionClass, check_classes, check_filters
 from config.selection import Persistence, Zone
@@ -432,6 +433,7 @@ class Config(Section):
     mqtt: Mqtt = setting(Mqtt(), "What the protocol leaves to the broker.")
     durable_sessions: DurableSessions = setting(DurableSessions(), "Sessions that outlive every process.")
     durable_storage: DurableStorage = setting(DurableStorage(), "Where messages are kept for them.")
+    pipeline: Pipeline = setting(Pipeline(), "Stored messages in bulk, for Spark: the reader and who may use it.")
     ray: RaySettings = setting(RaySettings(), "The engine that places and restarts our processes.")
     log: Log = setting(Log(), "What the processes write about themselves.")
     zones: dict[str, Zone] = Field(
