@@ -3,8 +3,8 @@
 It reads nothing of what passes and changes none of it. Where the reader listens is asked anew for each connection, so a reader that was
 killed and came back elsewhere is found, while what Spark knows stays the same. Threads, since the loop beside it has publishers to serve.
 
-What always holds: of a connection that is cut exactly so many bytes pass, counted from where the cut was asked for (after a reset the
-other end may have got fewer); after ``close`` no thread and no socket of it is left.
+What always holds: before a cut exactly so many bytes pass, counted from where it was asked for (after a reset the other end may have
+got fewer); after ``close`` no thread and no socket of it is left.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ class Cut:
 
 @dataclass(eq=False, slots=True)
 class _Pair:
-    """One connection, both sides. ``since_cut``: bytes of the answer since the present cut was asked for."""
+    """One connection, both sides."""
 
     client: socket.socket
     reader: socket.socket
-    since_cut: int = 0
 
     def end(self, *, reset: bool = False) -> None:
         """Wake whoever reads. With ``reset`` the client's side is left open for the close that makes it an RST."""
@@ -59,6 +58,7 @@ class CuttingProxy:
         self._lock = threading.Lock()
         self._pairs: set[_Pair] = set()
         self._cut: Cut | None = None
+        self._passed = 0
         self._closing = False
         self._threads: list[threading.Thread] = []
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -69,11 +69,10 @@ class CuttingProxy:
         self._accepting.start()
 
     def cut_after(self, count: int, *, reset: bool = False) -> Cut:
-        """The first connection to have got so many bytes from now on is cut there. One cut at a time."""
+        """Let so many bytes of answers pass, over all connections together, and cut the one that has more. One cut at a time."""
         with self._lock:
-            assert self._cut is None or self._cut.done.is_set(), "one cut at a time"
-            for pair in self._pairs:
-                pair.since_cut = 0
+            assert self._cut is None, "one cut at a time"
+            self._passed = 0
             self._cut = Cut(count, reset)
             return self._cut
 
@@ -143,7 +142,7 @@ class CuttingProxy:
         reset = False
         with suppress(OSError):
             while data := pair.reader.recv(CHUNK):
-                passed, cut = self._within(pair, len(data))
+                passed, cut = self._within(len(data))
                 pair.client.sendall(data[:passed])
                 if cut is not None:
                     reset = cut.reset
@@ -154,14 +153,14 @@ class CuttingProxy:
         for each in (pair.client, pair.reader):
             each.close()
 
-    def _within(self, pair: _Pair, count: int) -> tuple[int, Cut | None]:
+    def _within(self, count: int) -> tuple[int, Cut | None]:
         """How many of these bytes pass, and the cut that comes after them."""
         with self._lock:
             cut = self._cut
-            pair.since_cut += count
-            if cut is None or cut.done.is_set() or pair.since_cut <= cut.after:
+            self._passed += count
+            if cut is None or self._passed <= cut.after:
                 return count, None
             self._cut = None
             self.cuts += 1
             cut.done.set()
-            return count - (pair.since_cut - cut.after), cut
+            return count - (self._passed - cut.after), cut
