@@ -36,8 +36,12 @@ exec {program} "$@"
 """
 
 
-class JavaMissing(Exception):
-    """There is no Java that Spark could run on; the message is one sentence for people."""
+class NoSpark(Exception):
+    """Spark cannot run here; the message is one sentence for people."""
+
+
+class JavaMissing(NoSpark):
+    """There is no Java that Spark could run on."""
 
 
 @dataclass(frozen=True, slots=True)
