@@ -89,8 +89,15 @@ class Engine(Protocol):
         """Entries with start <= key < end in key order: at most ``limit``, and none after the one with which the values
         together reach ``bytes_max`` bytes. So at least one entry is returned when there is one and limit > 0."""
 
+    def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> tuple[list[bytes], list[bytes]]:
+        """As ``scan``, keys and values apart: for many entries at once, as it makes no tuple for each."""
+
     def cursor(self, family: int, lower: bytes, upper: bytes) -> Cursor:
         """A cursor over lower <= key < upper; not valid before its first seek."""
+
+    def latest_sequence(self) -> int:
+        """Counts what was written: it grows with every write that has ops, by how much is the engine's affair, and never goes back while
+        the engine is open. A read-only view of the same files that says at least this number shows everything written before."""
 
     def checkpoint(self, path: str) -> None:
         """Make a consistent copy at ``path``, which must not exist. It contains at least everything written before the call."""

@@ -109,6 +109,7 @@ class MemoryEngine:
         self._undo: list[_Undo] = []
         self._synced_count = 0
         self._written_count = 0
+        self._sequence = 0
         self._sync_fault: str | None = None
         self._write_fault: StoreFailed | None = None
         self._dead: str | None = None
@@ -148,6 +149,7 @@ class MemoryEngine:
             undo.append((number, key, old))
         self._undo.append(undo)
         self._written_count += 1
+        self._sequence += len(undo)
 
     def sync(self) -> None:
         self.sync_end(self.sync_begin())
@@ -176,9 +178,17 @@ class MemoryEngine:
                     return found[: index + 1]
         return found
 
+    def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> tuple[list[bytes], list[bytes]]:
+        found = self.scan(family, start, end, limit, bytes_max)
+        return [key for key, _ in found], [value for _, value in found]
+
     def cursor(self, family: int, lower: bytes, upper: bytes) -> MemoryCursor:
         self._alive()
         return MemoryCursor(self._family(family), lower, upper)
+
+    def latest_sequence(self) -> int:
+        """How many ops were written."""
+        return self._sequence
 
     def checkpoint(self, path: str) -> None:
         """The copy is kept by name in ``checkpoints``: there is no file system here."""
@@ -192,6 +202,7 @@ class MemoryEngine:
         self._alive()
         made = MemoryEngine()
         made._families = {number: _Family(dict(family.values)) for number, family in self._families.items()}
+        made._sequence = self._sequence
         return made
 
     def size_bytes(self) -> int:
@@ -246,6 +257,7 @@ class MemoryEngine:
         if power:
             keep = min(survivors, len(self._undo))
             for undo in reversed(self._undo[keep:]):
+                self._sequence -= len(undo)
                 for number, key, old in reversed(undo):
                     family = self._families.get(number)
                     if family is None:
@@ -256,6 +268,7 @@ class MemoryEngine:
                         family.put(key, old)
         after = MemoryEngine()
         after._families = {number: _Family(family.values) for number, family in self._families.items()}
+        after._sequence = self._sequence
         # What survived is on the new engine's disk only if it was synced: after a kill the page cache is still volatile.
         if not power:
             after._undo = self._undo

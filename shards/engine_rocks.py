@@ -24,6 +24,8 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import cast
 
 from rocksdict import Cache, Checkpoint, ColumnFamily, Rdict, RdictIter, ReadOptions, WriteBatch
 
@@ -41,6 +43,7 @@ _NAME_PREFIX = "g"
 _NO_SPACE = "No space left on device"
 _PROBE_KEY = b"\xff\xff\xff\xff probe"
 _FULL_POLL_S = 0.25
+_NO_BOUND = 1 << 62
 
 _LOG_BLOCK_BYTES = 32768
 _LOG_HEADER_BYTES = 7
@@ -239,6 +242,37 @@ class RocksEngine:
             raise noted(self._notes, "scan", error) from error
         return found
 
+    def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> tuple[list[bytes], list[bytes]]:
+        rdict = self._rdict(family)
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        take_key, take_value = keys.append, values.append
+        left = _NO_BOUND if bytes_max is None else bytes_max
+        options = ReadOptions()
+        options.set_iterate_upper_bound(end)
+        try:
+            while len(keys) < limit and start < end:
+                found = cast("Iterator[tuple[bytes, bytes]]", rdict.items(from_key=start, read_opt=options))
+                for key, value in islice(found, limit - len(keys)):
+                    take_key(key)
+                    take_value(value)
+                    left -= len(value)
+                    if left <= 0:
+                        return keys, values
+                if len(keys) >= limit:
+                    break
+                # These iterators end at a damaged block as they do at the last key, and say nothing: another kind is asked whether there
+                # is more. There is when something was written meanwhile.
+                start = keys[-1] + b"\x00" if keys else start
+                iterator = rdict.iter(options)
+                iterator.seek(start)
+                if not iterator.valid():
+                    iterator.status()
+                    break
+        except Exception as error:
+            raise noted(self._notes, "columns", error) from error
+        return keys, values
+
     def cursor(self, family: int, lower: bytes, upper: bytes) -> RocksCursor:
         return RocksCursor(self._rdict(family), lower, upper, self._notes)
 
@@ -267,8 +301,7 @@ class RocksEngine:
         """Off, the files of a family stay as they are: compacting meets damage in them, and then RocksDB takes no writes at all."""
         self._rdict(family).set_options({"disable_auto_compactions": "false" if on else "true"})
 
-    @property
-    def sequence(self) -> int:
+    def latest_sequence(self) -> int:
         """Number of the last operation that was written."""
         return self._db.latest_sequence_number()
 
@@ -294,7 +327,7 @@ class RocksEngine:
         healthy = self._failed is None and not self._full
         self._failed = "closed"
         self._handles.clear()
-        sequence = self._db.latest_sequence_number() if healthy else 0
+        sequence = self.latest_sequence() if healthy else 0
         rdicts = [*self._rdicts.values(), self._db]
         self._rdicts.clear()
         for rdict in rdicts:

@@ -146,6 +146,8 @@ class Generations:
         self._layout_name = layout_named(layout)
         self._options = options
         self._open: dict[int, Layout] = {}
+        self._loaded: dict[int, Layout] = {}
+        """What an earlier view had open, to be seen again."""
         self._working: list[int] = []
         self._turn = 0
         self._prepared: list[int] = []
@@ -187,12 +189,29 @@ class Generations:
         return self
 
     @classmethod
-    def view(cls, engine: Engine) -> Generations:
-        """The table as it is, for whoever only reads: nothing is written, and no family is dropped."""
+    def view(cls, engine: Engine, before: Generations | None = None) -> Generations:
+        """The table as it is, for whoever only reads: nothing is written, and no family is dropped.
+
+        before: the view of the same engine until now. What is loaded of its generations is kept, but not of one that was sealed since, as
+        it may have learned more before its end; and of each what it remembers beside its structure is forgotten.
+        """
         self = cls(engine, "auto", LayoutOptions())
         if not self._infos:
             raise StoreFailed("no generation was found: no broker has started on this store yet")
+        if before is not None:
+            loaded, infos = before._loaded | before._open, before._infos
+            self._loaded = {number: layout for number, layout in loaded.items() if self._infos.get(number) == infos[number]}
         return self
+
+    def unload(self, generation: int) -> None:
+        """Its structure is loaded again when it is next asked for."""
+        self._loaded.pop(generation, None)
+        self._open.pop(generation, None)
+
+    def edges(self, generation: int) -> int | None:
+        """How much structure is loaded of a generation (lts.TopicStructure.edges); None: nothing is."""
+        layout = self._open.get(generation) or self._loaded.get(generation)
+        return None if layout is None else layout.structure.edges
 
     def current(self, klass: str = DEFAULT_CLASS) -> GenerationInfo:
         """The one that messages of this class are written to."""
@@ -227,7 +246,9 @@ class Generations:
         found = self._open.get(generation)
         if found is None:
             info = self.info(generation)
-            found = self._open[generation] = open_layout(info.layout, self._engine, info.id, info.options)
+            loaded = self._loaded.pop(generation, None)
+            found = open_layout(info.layout, self._engine, info.id, info.options) if loaded is None else loaded.seen_again()
+            self._open[generation] = found
             if info.until is not None:
                 self._seal(info.id)
         return found

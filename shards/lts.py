@@ -29,6 +29,8 @@ RESERVED_PREFIX = bytes(7)
 ROOT = RESERVED_PREFIX + b"\x01"
 SPECIAL = RESERVED_PREFIX + b"\x02"
 
+_ROOTS = 2
+
 LITERAL, PLUS, END = b"L", b"P", b"E"
 
 DEFAULT_THRESHOLDS: tuple[int | None, ...] = (100, 10)
@@ -130,6 +132,11 @@ class TopicStructure:
     def __len__(self) -> int:
         """The number of streams."""
         return len(self._leaves)
+
+    @property
+    def edges(self) -> int:
+        """How many rows it has grown by; so it grows with each of them."""
+        return len(self._states) - _ROOTS
 
     def match(self, topic_filter: bytes) -> list[tuple[Leaf, _Path]]:
         """The streams that can hold topics matching the filter, by static key, each with what the filter wants of its

@@ -68,13 +68,13 @@ def open_store(path: str, on_damage: OnDamage = "salvage", options: RocksOptions
     with contextlib.ExitStack() as unless_all_is_well:
         # Whatever ends this, the store must not stay locked by an engine that nobody has.
         unless_all_is_well.callback(engine.close)
-        said += _logs_cut(path, engine.sequence)
-        if engine.sequence < had:
-            said.append(_fallen_behind(path, had, engine.sequence))
+        said += _logs_cut(path, engine.latest_sequence())
+        if engine.latest_sequence() < had:
+            said.append(_fallen_behind(path, had, engine.latest_sequence()))
         said += _careful(path, engine)
         unless_all_is_well.pop_all()
     # Safe by now: opening has flushed what it found in the logs.
-    note_reached(path, engine.sequence)
+    note_reached(path, engine.latest_sequence())
     engine.damage_found = (*engine.damage_found, *said)
     return engine
 

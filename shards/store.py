@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shards.bulk import Columns
 from shards.classes import NO_CLASSES, ClassMap
 from shards.dropped import Dropped
 from shards.engine import Engine, Op, StoreDamaged, StoreFull
@@ -209,6 +210,13 @@ class Store:
                 return Read(read.messages, read.place, True, True)
         return read
 
+    def bulk(self, generation: int, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
+        """layouts.port.Layout.bulk. Raises GenerationDropped."""
+        try:
+            return self._generations.layout(generation).bulk(stream, after, upto, rows_max, bytes_max)
+        except StoreDamaged as error:
+            raise self._met(generation, error) from error
+
     def read_range(self, topic_filter: bytes, streams: Sequence[tuple[int, bytes]], after: int, upto: int) -> list[tuple[int, bytes]]:
         """All messages of these (generation, static key) with after < position <= upto that match, merged by position.
 
@@ -244,6 +252,10 @@ class Store:
     def currents(self) -> list[GenerationInfo]:
         """The generations that are written to, one for each class, the default first."""
         return self._generations.currents()
+
+    def edges(self) -> list[tuple[int, int]]:
+        """(generation, edges of its learned structure) of those that are written to: what was learned and not yet taken is in it."""
+        return [(generation, layout.structure.edges) for generation, layout in self._layouts.items()]
 
     def class_of(self, topic: bytes) -> str:
         """By the map in force."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from shards.bulk import Columns
 from shards.engine import Op
 from shards.lts import DEFAULT_THRESHOLDS, TopicStructure
 
@@ -109,6 +110,12 @@ class Layout(Protocol):
         about ``examine_max`` keys are looked at. Bounds must be >= 1; then place > after, or done.
         """
 
+    def bulk(self, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
+        """The messages that ``read`` gives, for many of them at once: whole streams cost no tuple and no number per message.
+
+        At most ``rows_max``; ``bytes_max``, place and done are as with ``read``, but where it breaks off is an affair of its own.
+        """
+
     def cutoff(self, topic_filter: bytes, upto: int) -> int:
         """How far whoever follows this filter should read when everything up to ``upto`` is committed: ``upto``, or less where a
         layout reads cheaply only what is behind the head. Not always beyond a place that was reached before.
@@ -132,6 +139,10 @@ class Layout(Protocol):
         Derived data is local: it goes straight to the engine, in no record, is never sent to a replica, and what a crash takes
         of it is made anew from the messages. It shows in no read but by its cost. After StoreFull the layout is as before.
         """
+
+    def seen_again(self) -> Layout:
+        """For who reads beside the one that writes, when there may be more in the family than before: this layout, with what it has
+        learned, and without whatever else it remembers of the family."""
 
     def inherit_into(self, family: int, options: LayoutOptions) -> Layout:
         """A layout of the same kind for the next generation, in an empty family, that has learned what is worth keeping.

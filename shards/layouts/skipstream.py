@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from struct import Struct
 
+from shards.bulk import NO_LIMIT, Columns, columns_of, positions_in, scanned_columns
 from shards.engine import Cursor, Engine, Op, StoreDamaged
 from shards.layouts.learned import growth_ops, has, hash_of, load_structure, scanned, stream_of, streams_of
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
@@ -28,6 +29,7 @@ _unpack_position = _POSITION.unpack_from
 _pack_level = Struct(">H").pack
 
 _DATA_POSITION_AT = 10
+_DATA_KEY_BYTES = 18
 _INDEX_POSITION_AT = 18
 
 _FETCH_FIRST = 8
@@ -46,6 +48,10 @@ class SkipStream:
     def open(cls, engine: Engine, family: int, options: LayoutOptions) -> SkipStream:
         """Load the learned structure; an empty family gives an empty one."""
         return cls(engine, family, load_structure(engine, family, options))
+
+    def seen_again(self) -> SkipStream:
+        """Nothing is remembered."""
+        return self
 
     def inherit_into(self, family: int, options: LayoutOptions) -> SkipStream:
         return SkipStream(self._engine, family, self._structure.inherit(options.thresholds))
@@ -106,6 +112,15 @@ class SkipStream:
         if not stream.constraints:
             return self._scan(stream.static + _DATA, after, upto, min(count_max, examine_max), bytes_max)
         return self._join(stream, after, upto, count_max, bytes_max, examine_max)
+
+    def bulk(self, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
+        assert rows_max > 0 and bytes_max > 0, (rows_max, bytes_max)
+        if after >= upto or stream.constraints:
+            return columns_of(*self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT)[:3])
+        prefix = stream.static + _DATA
+        low, high = prefix + _pack_position(after + 1), prefix + _pack_position(upto + 1)
+        keys, values = self._engine.columns(self._family, low, high, rows_max, bytes_max)
+        return scanned_columns(positions_in(keys, _DATA_KEY_BYTES, _DATA_POSITION_AT), values, upto, rows_max, bytes_max)
 
     def _scan(self, prefix: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
         found = self._engine.scan(self._family, prefix + _pack_position(after + 1), prefix + _pack_position(upto + 1), limit, bytes_max)

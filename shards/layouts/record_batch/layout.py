@@ -20,6 +20,7 @@ from collections import Counter
 from typing import cast
 from zlib import crc32
 
+from shards.bulk import NO_LIMIT, Columns, columns_of
 from shards.engine import Engine, Op, StoreDamaged
 from shards.layouts.learned import growth_ops, has, hash_of, load_structure, stream_of, streams_of
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
@@ -68,6 +69,10 @@ class RecordBatch:
         """Load the learned structure; indexes are loaded when they are needed, or in idle moments."""
         structure = load_structure(engine, family, options)
         return cls(engine, family, structure, len(structure) == 0, bounds)
+
+    def seen_again(self) -> RecordBatch:
+        """The index that was loaded is that of the messages of then, and its pages may have been folded."""
+        return RecordBatch(self._engine, self._family, self._structure, False, self._bounds)
 
     def inherit_into(self, family: int, options: LayoutOptions) -> RecordBatch:
         return RecordBatch(self._engine, family, self._structure.inherit(options.thresholds), True, self._bounds)
@@ -167,6 +172,9 @@ class RecordBatch:
         if literal is None:
             return self._scanner.singles(stream.static, after, upto, min(count_max, examine_max), bytes_max)
         return self._scanner.mixed(stream.static, literal, after, upto, count_max, bytes_max, examine_max)
+
+    def bulk(self, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
+        return columns_of(*self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT)[:3])
 
     def _join(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         static = stream.static

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from shards.bulk import NO_LIMIT, Columns, columns_of
 from shards.engine import Engine, Op, StoreDamaged
 from shards.layouts.learned import growth_ops, has, hash_of, load_structure, scanned, stream_of, streams_of
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
@@ -58,6 +59,10 @@ class WildcardOptimized:
         """Load the learned structure; an empty family gives an empty one."""
         structure = load_structure(engine, family, options, VARYING_MAX)
         return cls(engine, family, structure, options, len(structure) == 0)
+
+    def seen_again(self) -> WildcardOptimized:
+        """What is remembered are pages of what is committed: nothing is ever added to those."""
+        return self
 
     def inherit_into(self, family: int, options: LayoutOptions) -> WildcardOptimized:
         return WildcardOptimized(self._engine, family, self._structure.inherit(options.thresholds), options, True)
@@ -144,6 +149,9 @@ class WildcardOptimized:
             levels[level - 1] = int.from_bytes(hashed[: self._hash_bytes], "big")
         asked = Asked(stream.static, index, tuple(levels))
         return self._by_epochs(mapper, asked, stream, after, upto, count_max, bytes_max, examine_max)
+
+    def bulk(self, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
+        return columns_of(*self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT)[:3])
 
     def _scan(self, mapper: KeyMapper, index: int, after: int, upto: int, limit: int, bytes_max: int) -> Read:
         """A stream without varying levels, alone under its topic index."""

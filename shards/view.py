@@ -1,0 +1,182 @@
+"""The store of one shard as whoever only reads sees it, while its owner writes: in bulk, by generations, never above the cut.
+
+A RocksDB secondary shows the files, and a store over it reads them. The view keeps both new enough: `catch_up` with what a cut of the
+shard says (shards.cuts), and opens the secondary anew when a generation has come that it does not have. It changes nothing, and it
+knows neither connections nor leases nor who may read what: that is for the reader.
+
+Generations go meanwhile. One that was dropped is read as before until the next `catch_up`, and then raises GenerationDropped: what a
+secondary still has of a dropped family may be a part only, so it is not asked. What must not go is held by a lease.
+
+For several threads: a call is one page at most, and one call at a time is under way.
+
+Always holds, when `catch_up` has returned: everything up to the watermark of that cut is seen, with all of the structure that it was
+learned in. What is above it may be seen in part, so nobody reads above a cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import RLock
+
+from shards.bulk import Columns
+from shards.engine import HOME_FAMILY, StoreFailed
+from shards.engine_secondary import SecondaryEngine
+from shards.generations import Generations
+from shards.lts import Leaf
+from shards.rows import META, unpack_row
+from shards.steady import WALL_ROW, WallRow
+from shards.store import Dropped, GenerationInfo, Read, Store, Stream
+
+_NO_LIMIT = 1 << 62
+
+
+class StoreView:
+    """Life cycle: opened -> caught up with, as often as somebody wants -> closed. Where opening anew has failed everything raises
+    StoreFailed, until a `catch_up` succeeds."""
+
+    def __init__(self, path: str, scratch: str) -> None:
+        """path: the directory of the shard's store. scratch: one of this view's own. Raises StoreFailed."""
+        self._path = path
+        self._scratch = scratch
+        self._lock = RLock()
+        self._seen: tuple[SecondaryEngine, Generations, Store] | None = None
+        self._lost: set[int] = set()
+        self.opened = 0
+        """How often the secondary was opened."""
+        self._open()
+
+    # ---- keeping it new
+
+    def catch_up(self, sequence: int, written: Sequence[tuple[int, int]] = ()) -> None:
+        """See everything that the shard had written when it gave its cut: sequence and written are those of the cut.
+
+        Raises StoreFailed when the files do not show it, though they were opened anew.
+        """
+        with self._lock:
+            opened = self.opened
+            if self._seen is None:
+                self._open()
+            engine, before, _ = self._now()
+            if engine.latest_sequence() < sequence:
+                try:
+                    engine.catch_up()
+                    self._look(engine, before)
+                except StoreFailed:
+                    # What was made since it was opened it cannot follow.
+                    self._open()
+            engine, generations, store = self._now()
+            if self.opened == opened and (engine.latest_sequence() < sequence or set(store.lost_at_open) - self._lost):
+                self._open()
+                engine, generations, store = self._now()
+            if engine.latest_sequence() < sequence:
+                raise StoreFailed(f"{self._path} shows what was written up to {engine.latest_sequence()}, and {sequence} is wanted")
+            for generation, edges in written:
+                known = generations.edges(generation)
+                if known is not None and known < edges:
+                    generations.unload(generation)
+
+    def refresh(self, generation: int) -> None:
+        """What the generation has learned is loaded again when it is next asked for."""
+        with self._lock:
+            self._now()[1].unload(generation)
+
+    def latest_sequence(self) -> int:
+        with self._lock:
+            return self._now()[0].latest_sequence()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._seen is not None:
+                engine, _, _ = self._seen
+                self._seen = None
+                engine.close()
+
+    # ---- what there is
+
+    def generations(self) -> list[GenerationInfo]:
+        """Those that can be read, by number."""
+        with self._lock:
+            return self._now()[2].generations()
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Generations whose row is there and whose messages are not."""
+        with self._lock:
+            return self._now()[2].lost_at_open
+
+    def dropped_between(self, after: int, upto: int, topic_filter: bytes | None = None) -> list[Dropped]:
+        """As shards.store.Store.dropped_between."""
+        with self._lock:
+            return self._now()[2].dropped_between(after, upto, topic_filter)
+
+    def leaves(self, generation: int) -> list[Leaf]:
+        """All streams of a generation, as learned. Raises GenerationDropped."""
+        with self._lock:
+            return self._now()[1].layout(generation).structure.leaves()
+
+    def streams_in(self, generation: int, topic_filter: bytes) -> list[Stream]:
+        """Where messages of the generation that match the filter can be, by static key. Raises GenerationDropped."""
+        with self._lock:
+            return self._now()[2].streams_in(generation, topic_filter)
+
+    def home(self, key: bytes) -> bytes | None:
+        """A row of the home family."""
+        with self._lock:
+            return self._now()[0].get(HOME_FAMILY, key)
+
+    @property
+    def position(self) -> int:
+        """The highest position of the records seen; -1 before the first. It may be above every cut."""
+        row = self.home(META + b"position")
+        return int(unpack_row(row)[0]) if row else -1
+
+    @property
+    def wall(self) -> WallRow:
+        """By how much the wall clock differed from the time that messages carry, and since when."""
+        value = self.home(WALL_ROW)
+        return WallRow.decode(value) if value else WallRow(0)
+
+    def position_at(self, steady_ms: int) -> int:
+        """A position before which nothing was published at this time, or later (shards.store.Store.position_at)."""
+        with self._lock:
+            return self._now()[2].position_at(steady_ms)
+
+    # ---- messages
+
+    def bulk(self, generation: int, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
+        """Messages of a stream with after < position <= upto; ``upto`` is below the cut. As layouts.port.Layout.bulk. Raises
+        GenerationDropped, and StoreDamaged for what cannot be read."""
+        with self._lock:
+            return self._now()[2].bulk(generation, stream, after, upto, rows_max, bytes_max)
+
+    def read(self, generation: int, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int) -> Read:
+        """The same, message by message."""
+        with self._lock:
+            return self._now()[2].read(generation, stream, after, upto, count_max, bytes_max, _NO_LIMIT)
+
+    # ---- within
+
+    def _now(self) -> tuple[SecondaryEngine, Generations, Store]:
+        if self._seen is None:
+            raise StoreFailed(f"{self._path} is not open for reading at the moment")
+        return self._seen
+
+    def _look(self, engine: SecondaryEngine, before: Generations | None) -> None:
+        generations = Generations.view(engine, before)
+        self._seen = engine, generations, Store(engine, generations)
+
+    def _open(self) -> None:
+        self.close()
+        self.opened += 1
+        engine = SecondaryEngine(self._path, self._scratch)
+        try:
+            self._look(engine, None)
+        except BaseException:
+            engine.close()
+            raise
+        # A family may be made between the list of families and the reading of the rows; one that is still missing then is lost.
+        lost = set(self._now()[2].lost_at_open)
+        if lost - self._lost:
+            self._lost = lost
+            self._open()
+        self._lost &= lost
