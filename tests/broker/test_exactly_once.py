@@ -1,0 +1,17 @@
+"""Every acknowledged message reaches the lake once, whatever is killed: the short form of gate 4.1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.lake.exactly_once import Drill, exactly_once
+
+pytestmark = [pytest.mark.slow, pytest.mark.needs("spark"), pytest.mark.timeout(420)]
+
+
+async def test_five_faults_lose_double_and_reorder_nothing(tmp_path: Path) -> None:
+    """A cut connection, a killed worker, reader, shard and driver, at 2,000 messages a second over three rolls."""
+    outcome = await exactly_once(Drill(("cut", "worker", "reader", "shard", "driver"), seed=5, generation_s=10), tmp_path, print)
+    assert outcome.faults.total() == 5 and outcome.lives >= 2
