@@ -9,6 +9,7 @@ Leaves to others: what the data source does (holdfast_spark), what the reader is
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import threading
@@ -67,8 +68,6 @@ def session(
     try:
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
-
-        from holdfast_spark.register import register
     except ImportError as error:
         raise NoSpark(f"Spark is not installed ({error}): make env-spark, or pip install 'holdfast[spark]'") from None
     if data_dir is not None and brokers is not None:
@@ -84,7 +83,10 @@ def session(
     else:
         spark = _start(SparkSession.builder, master, app, sys.stderr.isatty() if progress is None else progress, conf or {})
     spark.sparkContext.addPyFile(str(packaged()))
-    register(spark, **defaults)
+    if importlib.util.find_spec("holdfast_spark.source") is not None:
+        from holdfast_spark.register import register
+
+        register(spark, **defaults)
     if data_dir is not None:
         _keep_wanting(spark, Path(data_dir))
     return spark

@@ -1,0 +1,47 @@
+"""Makes `format("holdfast")` known to a Spark session; the way in for a script that runs by `spark-submit --py-files holdfast_spark.zip`.
+
+    from holdfast_spark.register import register
+    register(spark, brokers="broker.example:7883", tokenFile="/run/secrets/holdfast")
+    spark.read.format("holdfast").option("topicFilter", "plant/#").load()
+
+What is given here counts where a read or a write does not say otherwise, and a read that names its own brokers takes nothing of it: the token
+of one broker is nobody else's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from holdfast_spark.source import HoldfastDataSource
+
+_SECRETS = ("token", "tokenFile")
+
+
+def register(spark: SparkSession, **defaults: str) -> None:
+    spark.dataSource.register(bound(defaults))
+
+
+def bound(defaults: Mapping[str, str]) -> type[HoldfastDataSource]:
+    """The data source, with these options where none are given.
+
+    A class made here travels to Spark's workers by value, its defaults with it: there is no configuration of Spark that a worker could read.
+    """
+
+    class Bound(HoldfastDataSource):
+        def __init__(self, options: MutableMapping[str, str]) -> None:
+            super().__init__(merged(defaults, options))
+
+    return Bound
+
+
+def merged(defaults: Mapping[str, str], options: Mapping[str, str]) -> MutableMapping[str, str]:
+    """Options as Spark gives them, whatever their capitals, and the defaults that go with them."""
+    given = CaseInsensitiveDict(options)
+    for name, value in defaults.items():
+        if name in given or "brokers" in given or (name in _SECRETS and any(secret in given for secret in _SECRETS)):
+            continue
+        given[name] = value
+    return given
