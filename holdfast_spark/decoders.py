@@ -22,7 +22,8 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_type
 
-from holdfast_spark.payloads import ERROR_FIELD, RULE_FIELD, Format, Plan, Unreadable, coerced, inferred, levels_of, load, matches, regex_of
+from holdfast_spark.inference import inferred
+from holdfast_spark.payloads import ERROR_FIELD, RULE_FIELD, Format, Plan, Unreadable, coerced, levels_of, load, matches, regex_of
 
 Mode = Literal["PERMISSIVE", "FAILFAST", "DROP"]
 INFER: Final = "infer"

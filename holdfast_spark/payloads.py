@@ -13,7 +13,8 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -31,8 +32,9 @@ DIGITS_MAX: Final = 400
 """Of a number that is written out; turning longer ones into text takes a time that grows with the square of it."""
 ERROR_FIELD: Final = "_decode_error"
 RULE_FIELD: Final = "_decode_rule"
-_END: Final = b"\x47holdfas"
-_UNDEFINED: Final = "UndefinedType"
+# Of its own in each process, so that no payload ends in it.
+_END: Final = b"\x50" + os.urandom(16)
+UNDEFINED: Final = "UndefinedType"
 """Of CBOR: a second null."""
 _INTEGERS: Final[dict[type[t.DataType], int]] = {t.ByteType: 8, t.ShortType: 16, t.IntegerType: 32, t.LongType: 64}
 
@@ -142,18 +144,27 @@ def _coerced(of: t.DataType) -> Coerce:
 
 
 def _unfit(value: Any, wanted: str) -> Any:
-    if type(value).__name__ == _UNDEFINED:
+    if type(value).__name__ == UNDEFINED:
         return None
-    raise Unreadable(f"{_kind(value)} is where {wanted} is wanted")
+    raise Unreadable(f"{kind(value)} is where {wanted} is wanted")
 
 
-def _kind(value: Any) -> str:
-    names = {bool: "a boolean", int: "an integer", float: "a number", str: "a text", bytes: "bytes", list: "a list", dict: "a map"}
+def kind(value: Any) -> str:
+    names = {
+        bool: "a boolean",
+        int: "an integer",
+        float: "a number",
+        Decimal: "a number",
+        str: "a text",
+        bytes: "bytes",
+        list: "a list",
+        dict: "a map",
+    }
     return names.get(type(value), f"a {type(value).__name__}")
 
 
 def _text(value: Any) -> Any:
-    return None if type(value).__name__ == _UNDEFINED else json_text(value)
+    return None if type(value).__name__ == UNDEFINED else json_text(value)
 
 
 def _integer(name: str, bits: int) -> Coerce:
@@ -225,7 +236,7 @@ def _map(of: Coerce) -> Coerce:
     def mapping(value: Any) -> Any:
         if not isinstance(value, dict):
             return _unfit(value, "a map")
-        return [(_key(key), of(one)) for key, one in value.items()]
+        return [(key_text(key), of(one)) for key, one in value.items()]
 
     return mapping
 
@@ -247,7 +258,7 @@ def _struct(of: t.StructType) -> Coerce:
     return struct
 
 
-def _key(key: Any) -> str:
+def key_text(key: Any) -> str:
     return key if isinstance(key, str) else json_text(key)
 
 
@@ -263,7 +274,7 @@ def _plain(value: Any, depth: int) -> Any:
     if depth > DEPTH_MAX:
         # CBOR can hold a list that holds itself.
         raise Unreadable("it is nested too deeply")
-    if value is None or type(value).__name__ == _UNDEFINED:
+    if value is None or type(value).__name__ == UNDEFINED:
         return None
     if isinstance(value, str | bool):
         return value
@@ -274,7 +285,7 @@ def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):
-        return {_key(key): _plain(one, depth + 1) for key, one in value.items()}
+        return {key_text(key): _plain(one, depth + 1) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(one, depth + 1) for one in value]
     if isinstance(value, set | frozenset):
@@ -285,64 +296,6 @@ def _plain(value: Any, depth: int) -> Any:
     if tag is not None and hasattr(value, "value"):
         return {"tag": tag, "value": _plain(value.value, depth + 1)}
     return str(value)[:65_535]
-
-
-# ---------------------------------------------------------------------------------------------------- inferring
-
-
-def inferred(values: Iterable[Any]) -> t.StructType:
-    """The schema that all of these maps fit: what is wider wins, and what cannot be reconciled is text."""
-    found: dict[str, t.DataType | None] = {}
-    for value in values:
-        if not isinstance(value, dict):
-            raise Unreadable(f"{_kind(value)} is where a map is wanted")
-        for key, one in value.items():
-            name = _key(key)
-            found[name] = _wider(found.get(name), _type_of(one, 0))
-    return t.StructType([t.StructField(name, of or t.StringType()) for name, of in sorted(found.items())])
-
-
-def _type_of(value: Any, depth: int) -> t.DataType | None:
-    if value is None:
-        return None
-    if depth > 20:
-        return t.StringType()
-    if isinstance(value, bool):
-        return t.BooleanType()
-    if isinstance(value, int):
-        return t.LongType() if -(1 << 63) <= value < 1 << 63 else t.StringType()
-    if isinstance(value, float):
-        return t.DoubleType()
-    if isinstance(value, bytes):
-        return t.BinaryType()
-    if isinstance(value, datetime):
-        return t.TimestampType()
-    if isinstance(value, date):
-        return t.DateType()
-    if isinstance(value, list | tuple):
-        of: t.DataType | None = None
-        for one in value:
-            of = _wider(of, _type_of(one, depth + 1))
-        return t.ArrayType(of or t.StringType())
-    if isinstance(value, dict) and value and all(isinstance(key, str) for key in value):
-        fields = [t.StructField(key, _type_of(one, depth + 1) or t.StringType()) for key, one in sorted(value.items())]
-        return t.StructType(fields)
-    return t.StringType()
-
-
-def _wider(one: t.DataType | None, other: t.DataType | None) -> t.DataType | None:
-    if one is None or other is None or one == other:
-        return one or other
-    if {type(one), type(other)} == {t.LongType, t.DoubleType}:
-        return t.DoubleType()
-    if isinstance(one, t.ArrayType) and isinstance(other, t.ArrayType):
-        return t.ArrayType(_wider(one.elementType, other.elementType) or t.StringType())
-    if isinstance(one, t.StructType) and isinstance(other, t.StructType):
-        fields = {field.name: field.dataType for field in one.fields}
-        for field in other.fields:
-            fields[field.name] = _wider(fields.get(field.name), field.dataType) or t.StringType()
-        return t.StructType([t.StructField(name, of) for name, of in sorted(fields.items())])
-    return t.StringType()
 
 
 # ---------------------------------------------------------------------------------------------------- topics
