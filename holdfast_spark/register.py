@@ -4,7 +4,7 @@
     register(spark, brokers="broker.example:7883", tokenFile="/run/secrets/holdfast")
     spark.read.format("holdfast").option("topicFilter", "plant/#").load()
 
-What is given here counts where a read or a write does not say otherwise, and a read that names its own brokers takes nothing of it: the token
+What is given here counts where a read or a write does not say otherwise. One that names its own brokers takes nothing of it: the token
 of one broker is nobody else's business.
 """
 
@@ -27,7 +27,7 @@ def register(spark: SparkSession, **defaults: str) -> None:
 def bound(defaults: Mapping[str, str]) -> type[HoldfastDataSource]:
     """The data source, with these options where none are given.
 
-    A class made here travels to Spark's workers by value, its defaults with it: there is no configuration of Spark that a worker could read.
+    A class made here travels to Spark's workers by value, its defaults with it: they cannot read Spark's configuration.
     """
 
     class Bound(HoldfastDataSource):

@@ -1,7 +1,7 @@
 """Files that a session makes once and finds again: the launcher of Java, the zip for executors, in a directory of the user's own.
 
-`$XDG_CACHE_HOME/holdfast`, or `~/.cache/holdfast`. Where that cannot be had, or somebody else could write there, a temporary directory takes its
-place, and goes with this process. What lies there is run, so it is believed only when it is ours and says what we would write.
+`$XDG_CACHE_HOME/holdfast`, or `~/.cache/holdfast`. Where that cannot be had, or somebody else could write there, a temporary directory
+takes its place, and goes with this process. What lies there is run, so it is believed only when it is ours and says what we would write.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The zip of `holdfast_spark` that executors import: `python -m pipeline.package holdfast_spark.zip` writes one for `spark-submit --py-files`.
+"""The zip of `holdfast_spark` that executors import; `python -m pipeline.package FILE.zip` writes one for `spark-submit --py-files`.
 
 The same files give the same bytes, so that a name made of their checksum says what is in it, and two sessions share one.
 """

@@ -1,15 +1,14 @@
 """A Spark session that knows the broker: `session(data_dir)`, and `spark.read.format("holdfast").load()` works without an option.
 
-Finds a Java, says to Spark what it has to be told before its JVM starts, ships `holdfast_spark`, registers the data source and asks the broker
-of the data directory for its reader. On this machine everything binds to 127.0.0.1. A session that is there already is taken as it is, so that
-a notebook's own, or one of `spark-submit`, gets the data source too.
+Finds a Java, says to Spark what it has to be told before its JVM starts, ships `holdfast_spark`, registers the data source and asks
+the broker of the data directory for its reader. On this machine everything binds to 127.0.0.1. A session that is there already is
+taken as it is, so that a notebook's own, or one of `spark-submit`, gets the data source too.
 
 Leaves to others: what the data source does (holdfast_spark), what the reader is (actors).
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 import threading
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 MASTER = "local[*,4]"
-"""All cores, and four tries of a task: without the number a local Spark gives up at the first, and a broker that restarts is a lost query."""
+"""All cores, and four tries of a task: without the number a local Spark gives up at the first, and a restart of the broker ends queries."""
 TOKEN_FILE = "pipeline.token"
 """Below the data directory; the reader makes it."""
 WANTED_EVERY_S = 60.0
@@ -62,12 +61,15 @@ def session(
 ) -> SparkSession:
     """The session. `brokers` and `token`: of a reader that is reached over the network; with `data_dir` neither is needed.
 
-    progress: bars of Spark's on standard error; by itself when that is a terminal. conf: what Spark is told besides, and it has the last word.
+    progress: bars of Spark's on standard error; by itself when that is a terminal. conf: what Spark is told besides; it has the last
+    word.
     NoSpark: it cannot run here, one sentence why.
     """
     try:
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
+
+        from holdfast_spark.register import register
     except ImportError as error:
         raise NoSpark(f"Spark is not installed ({error}): make env-spark, or pip install 'holdfast[spark]'") from None
     if data_dir is not None and brokers is not None:
@@ -83,10 +85,7 @@ def session(
     else:
         spark = _start(SparkSession.builder, master, app, sys.stderr.isatty() if progress is None else progress, conf or {})
     spark.sparkContext.addPyFile(str(packaged()))
-    if importlib.util.find_spec("holdfast_spark.source") is not None:
-        from holdfast_spark.register import register
-
-        register(spark, **defaults)
+    register(spark, **defaults)
     if data_dir is not None:
         _keep_wanting(spark, Path(data_dir))
     return spark
@@ -100,7 +99,8 @@ def _of_data_dir(data_dir: Path) -> dict[str, str]:
 
 
 def _keep_wanting(spark: SparkSession, data_dir: Path) -> None:
-    """Ask for the reader for as long as the session is there: it ends when nobody was connected for a while, as between two cells of a notebook."""
+    """Ask for the reader for as long as the session is there: it ends when nobody was connected for a while, as between two cells of a
+    notebook."""
     from actors.reader.demand import demand
 
     context = spark.sparkContext
