@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from shards.cuts import Cuts
 from shards.draft import Draft
 from shards.leases import LeaseTable
 from shards.owners import Owners
 from shards.queries import (
     Ask,
+    Cut,
     Leases,
     Load,
     Poll,
@@ -34,8 +36,9 @@ from shards.unread import page
 
 class Answering:
     def __init__(
-        self, draft: Draft, owners: Owners, reader: Reader, routes: Routes, retained: RetainedHome, leases: LeaseTable, retention: Retention
-    ) -> None:
+        self, draft: Draft, owners: Owners, reader: Reader, routes: Routes, retained: RetainedHome, leases: LeaseTable,
+        retention: Retention, cuts: Cuts,
+    ) -> None:  # fmt: skip
         self._draft = draft
         self._owners = owners
         self._reader = reader
@@ -43,6 +46,7 @@ class Answering:
         self._retained = retained
         self._leases = leases
         self._retention = retention
+        self._cuts = cuts
 
     @staticmethod
     def waits(ask: Ask) -> bool:
@@ -71,5 +75,7 @@ class Answering:
                 return self._leases.found(self._retention.age_ms)
             case RetentionState():
                 return self._retention.state()
+            case Cut():
+                return self._cuts.found(watermark)
             case _ as never:
                 assert_never(never)

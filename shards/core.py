@@ -14,12 +14,12 @@ Holds after every event (see check):
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import assert_never
 
 from shards.answering import Answering
 from shards.clock import PositionClock
 from shards.committer import Record
+from shards.cuts import Cuts
 from shards.draft import Draft
 from shards.engine import HOME_FAMILY, Engine
 from shards.events import (
@@ -91,21 +91,11 @@ from shards.rows import pack_row, unpack_row
 from shards.slots import SlotTable
 from shards.store import Store
 from shards.tail import Tail
+from shards.telling import Telling
 from shards.timers import Timers
 
 REFUSED_RETRY_MS = 1000
-_WITH_SUBSCRIBERS = ("gateway", "session")
-"""Who has live subscribers of its own, and is told of wills."""
 _TIME_MARK_EVERY_MS = 10_000
-
-
-@dataclass(slots=True)
-class _Submitted:
-    """A record on its way: what may be told once it is committed."""
-
-    position: int
-    told: list[tuple[int, Frame]]
-    wills: list[Live]
 
 
 class ShardCore:
@@ -140,14 +130,15 @@ class ShardCore:
         self._arrived: deque[tuple[int, Frame]] = deque()
         self._heard: dict[int, None] = {}
         """Links that brought something since the last tick: after a pause of ours nobody counts as silent whose frames wait."""
-        self._in_flight: deque[_Submitted] = deque()
+        self._telling = Telling(self._roles)
+        self._cuts = Cuts(engine, store)
         self._taken: list[Pending] = []
-        self._told: list[tuple[int, Frame]] = []
-        self._wills: list[Live] = []
         self._refusing: dict[str, int] = {}
         self._leases = LeaseTable(engine, store, self._clock, self._routes)
         self.retention = Retention(shard, max(slots.shards) + 1, engine, store, self._leases, options)
-        self._answering = Answering(self._draft, self._owners, self._reader, self._routes, self._retained, self._leases, self.retention)
+        self._answering = Answering(
+            self._draft, self._owners, self._reader, self._routes, self._retained, self._leases, self.retention, self._cuts
+        )  # fmt: skip
         self._housekeeping = Housekeeping(
             engine, store, self._homes, self._owners, self._inbox, timers, self._clock, options, self.retention
         )  # fmt: skip
@@ -161,7 +152,7 @@ class ShardCore:
     @property
     def busy(self) -> bool:
         """Frames, or work of our own, wait for the next tick: feed TickEnded soon."""
-        return (bool(self._arrived) and self._synced) or self._housekeeping.presses(len(self._in_flight))
+        return (bool(self._arrived) and self._synced) or self._housekeeping.presses(self._telling.in_flight)
 
     @property
     def wait_ms(self) -> int:
@@ -235,8 +226,7 @@ class ShardCore:
         self._tail.check()
         self._feeds.check()
         self._retained.check()
-        positions = [record.position for record in self._in_flight]
-        assert positions == sorted(positions)
+        self._telling.check()
         assert self.watermark <= self._submitted_upto
 
     # ------------------------------------------------------------------ links
@@ -287,7 +277,7 @@ class ShardCore:
         effects: list[Effect] = []
         out = Outcome()
         draft = self._draft
-        self._housekeeping.turn(draft, now, self._space < 2, len(self._in_flight), out)
+        self._housekeeping.turn(draft, now, self._space < 2, self._telling.in_flight, out)
         self._settle(out, wall_ms)
         for shard, query in self.retention.ask(draft, self._owners.token, elapsed_us):
             effects.append(AskShard(shard, query))
@@ -330,7 +320,7 @@ class ShardCore:
         elif isinstance(frame, Query):
             answer = Result(frame.id, self._answering.answer(frame.ask, max(self.watermark, 0), self._elapsed_us))
             if self._answering.waits(frame.ask):
-                self._told.append((link, answer))
+                self._telling.tell(link, answer)
             else:
                 effects.append(Send(link, answer))
         elif isinstance(frame, FeedWant):
@@ -405,11 +395,11 @@ class ShardCore:
         outbox = 0
         for client, will in out.wills:
             outbox = max(outbox, self._publishing.publish_will(self._draft, client, will, wall_ms))
-            self._wills.append(Live(client, self._publishing.will_flags(will), will.topic, will.body))
+            self._telling.tell_subscribers(Live(client, self._publishing.will_flags(will), will.topic, will.body))
         for gateway, connections in out.superseded.items():
             link = self._link_of(gateway)
             if link is not None:
-                self._told.append((link, Superseded(connections)))
+                self._telling.tell(link, Superseded(connections))
         if out.work:
             self._owners.ended(out.work)
         return outbox
@@ -424,15 +414,10 @@ class ShardCore:
             link = self._link_of(self._owners.holder)
             work = self._owners.to_tell(draft) if link is not None else []
             if link is not None and work:
-                self._told.append((link, Work(work)))
+                self._telling.tell(link, Work(work))
         self._owners.record_ends()
         if not draft.ops:
-            if self._told and not self._in_flight:
-                effects.extend(Send(link, frame) for link, frame in self._told if link in self._roles)
-                self._told = []
-            elif self._told:
-                self._in_flight[-1].told.extend(self._told)
-                self._told = []
+            effects.extend(self._telling.nothing_submitted())
             return
         position = self._clock.last if self._clock.last > self._submitted_upto else self._clock.take()
         draft.ops.append((HOME_FAMILY, POSITION_ROW, pack_row((position,))))
@@ -440,19 +425,15 @@ class ShardCore:
             pending.position = position
         self._taken = []
         self._submitted_upto = position
-        self._in_flight.append(_Submitted(position, self._told, self._wills))
-        self._told, self._wills = [], []
+        self._telling.submitted(position)
+        self._cuts.submitted(position)
         effects.append(Submit(Record(position, draft.seal(position))))
 
     def _committed(self, position: int) -> list[Effect]:
         self.watermark = position
         self._draft.committed(position)
-        effects: list[Effect] = []
-        while self._in_flight and self._in_flight[0].position <= position:
-            record = self._in_flight.popleft()
-            effects.extend(Send(link, frame) for link, frame in record.told if link in self._roles)
-            for live in record.wills:
-                effects.extend(Send(link, live) for link, (role, _) in self._roles.items() if role in _WITH_SUBSCRIBERS)
+        self._cuts.committed(position)
+        effects = self._telling.committed(position)
         effects.extend(Send(link, answer) for link, answer in self._inbox.release(position, self._retained.done))
         effects.extend(Send(link, feed) for link, feed in self._feeds.advance(position))
         effects.extend(self._forward(position))

@@ -197,8 +197,24 @@ class RetentionFound(NamedTuple):
     quota_level: int
 
 
-Ask: TypeAlias = Load | Poll | ReadRange | RetainedPage | RoutesOf | Unknown | Unread | Leases | RetentionState
-Told: TypeAlias = Loaded | Polled | RangeRead | RetainedMessages | RoutesFound | UnknownFound | UnreadFound | LeasesFound | RetentionFound
+class Cut(NamedTuple):
+    """How far may a reader of the engine's files read (shards.cuts)?"""
+
+
+class CutFound(NamedTuple):
+    """watermark: everything up to here is committed, and nothing appears there any more.  sequence: a view of the engine that shows this
+    sequence number shows all of it.  written: (generation, edges of its learned structure) of those that were written to at the watermark;
+    a view that shows the sequence number shows at least so many edges."""
+
+    watermark: int
+    sequence: int
+    written: list[tuple[int, int]]
+
+
+Ask: TypeAlias = Load | Poll | ReadRange | RetainedPage | RoutesOf | Unknown | Unread | Leases | RetentionState | Cut
+Told: TypeAlias = (
+    Loaded | Polled | RangeRead | RetainedMessages | RoutesFound | UnknownFound | UnreadFound | LeasesFound | RetentionFound | CutFound
+)
 
 
 def told_fields(told: Told) -> tuple[Any, ...]:

@@ -45,6 +45,24 @@ def test_a_write_is_visible_at_once_in_all_its_families(engine: Engine) -> None:
     assert engine.get_many(1, []) == []
 
 
+def test_the_sequence_number_grows_with_every_write_and_with_nothing_else(harness: Harness) -> None:
+    # Property: who has seen a number has seen every write before it; families, syncs, reads and writes of nothing move it nowhere.
+    engine = harness.engine
+    engine.create_family(1)
+    numbers = [engine.latest_sequence()]
+    for ops in ([(0, b"a", b"1")], [(0, b"b", b"2"), (1, b"b", b"2")], [(0, b"a", None)], [(0, b"never", None)]):
+        engine.write(ops)
+        numbers.append(engine.latest_sequence())
+    assert numbers == sorted(set(numbers))
+    engine.write([])
+    engine.sync()
+    engine.create_family(2)
+    engine.drop_family(2)
+    engine.scan(0, b"", b"\xff", 10)
+    assert engine.latest_sequence() == numbers[-1]
+    assert harness.kill().latest_sequence() == numbers[-1], "a kill loses no finished write"
+
+
 def test_a_family_takes_about_as_much_as_was_written_to_it(engine: Engine) -> None:
     # Property: family_bytes grows with what is written to that family, and with nothing else; what does not compress counts about whole.
     for family in (1, 2):
@@ -120,6 +138,8 @@ def test_scan_takes_start_leaves_end_and_stops_at_the_limit(engine: Engine) -> N
     assert engine.scan(0, b"\x0f", b"\x0f", 5) == []
     assert engine.scan(0, b"\x0f", b"\x0b", 5) == []
     assert engine.scan(0, b"", b"\x0a", 5) == []
+    for start, end, limit in ((b"\x0b", b"\x0f", 100), (b"", b"\xff", 3), (b"", b"\xff", 0), (b"\x0f", b"\x0b", 9), (b"\x30", b"\x40", 9)):
+        assert list(zip(*engine.columns(0, start, end, limit), strict=True)) == engine.scan(0, start, end, limit)
 
 
 @pytest.mark.parametrize(("bytes_max", "count"), [(1, 1), (10, 1), (11, 2), (20, 2), (21, 3), (1000, 5)])
@@ -127,6 +147,7 @@ def test_scan_stops_with_the_value_that_reaches_the_byte_bound(engine: Engine, b
     # Property: never an entry after the bound is reached, always at least one.
     engine.write([(0, bytes((n,)), b"x" * 10) for n in range(5)])
     assert len(engine.scan(0, b"", b"\xff", 100, bytes_max)) == count
+    assert [len(column) for column in engine.columns(0, b"", b"\xff", 100, bytes_max)] == [count, count]
     assert len(engine.scan(0, b"", b"\xff", 2, bytes_max)) == min(count, 2)
 
 
@@ -231,6 +252,7 @@ def test_reads_agree_with_a_plain_dict(harness: Harness, seed: int) -> None:
         low, high, limit = any_key(), any_key(), rng.randint(1, 6)
         within = [(key, value) for key, value in entries if low <= key < high]
         assert engine.scan(family, low, high, limit) == within[:limit]
+        assert list(zip(*engine.columns(family, low, high, limit), strict=True)) == within[:limit]
         cursor = engine.cursor(family, low, high)
         walked: list[tuple[bytes, bytes]] = []
         cursor.seek(low)

@@ -107,5 +107,5 @@ def test_every_kind_of_row_and_reply_is_in_the_page() -> None:
     page = PAGE.read_text().partition("## Home rows")[2].partition("\n## ")[0]
     kinds = {value for name, value in vars(rows).items() if name.isupper() and isinstance(value, bytes)}
     assert set(re.findall(r"^\| `(.)` ", page, re.M)) == {kind.decode() for kind in kinds} | {"g", "d"}
-    replies = [(str(code), kind.__name__, ", ".join(kind._fields)) for code, kind in enumerate(frames._REPLIES)]
+    replies = [(str(code), kind.__name__, ", ".join(kind._fields)) for code, kind in enumerate(frames.REPLIES)]
     assert re.findall(r"^\| (\d+) \| `(\w+)` \| (.*) \|$", page, re.M) == replies

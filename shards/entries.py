@@ -1,0 +1,257 @@
+"""What numbered frames carry: the entries that are taken in order and once, and the reply to each.
+
+They travel in the Request and Answer frames of shards.frames, where everybody finds them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+
+class Publish(NamedTuple):
+    """Messages of one connection in the order they were received.  Columns of equal length.
+
+    flags: low nibble of each PUBLISH's first byte (DUP 8, QoS 2|4, RETAIN 1), and shards.persistence.NOT_STORED for a message
+    that no durable session gets from the store.  packet_ids: 0 at QoS 0.
+    bodies: property length, properties, payload (MQTT 5 form, without topic alias).
+    QoS 0 messages are here only to be retained (or stored under store_qos0).
+    keep_ids: the publisher's session outlives the connection, so its QoS 2 ids are rows of its home.
+    """
+
+    client: bytes
+    conn: int
+    keep_ids: bool
+    published_at_ms: int
+    flags: bytes
+    packet_ids: list[int]
+    topics: list[bytes]
+    bodies: list[bytes]
+
+
+STORED, NOBODY, REPEATED, REFUSED_QUOTA = 0, 1, 2, 3
+
+
+class Published(NamedTuple):
+    """stale: the connection is not the client's newest, nothing was taken.  codes: one of STORED, NOBODY, REPEATED,
+    REFUSED_QUOTA per message; empty when all are STORED."""
+
+    stale: bool
+    codes: bytes
+
+
+class Release(NamedTuple):
+    """PUBREL of incoming QoS 2 messages whose ids are rows of the home."""
+
+    client: bytes
+    conn: int
+    packet_ids: list[int]
+
+
+class Released(NamedTuple):
+    """found: one byte per packet id, 1 when the id was known."""
+
+    stale: bool
+    found: bytes
+
+
+class Will(NamedTuple):
+    """The will of a connection; delay in seconds; body in MQTT 5 form without the delay property."""
+
+    topic: bytes
+    qos: int
+    retain: bool
+    delay_s: int
+    body: bytes
+
+
+class Connect(NamedTuple):
+    """A client connects: takes the next connection number, fences the older connection, makes or resumes the session.
+
+    expiry_s 0 = ephemeral, EXPIRY_NEVER = never.  will: a Will as a plain sequence, or None.
+    memory: a session that is made now lives in the memory of its session actor; one that is there stays what it is.
+    """
+
+    client: bytes
+    clean_start: bool
+    expiry_s: int
+    protocol: int
+    will: Sequence[Any] | None
+    memory: bool = False
+
+
+class Connected(NamedTuple):
+    """conn 0: the home is still erasing a former session of the client; nothing is connected, ask again.
+
+    session_id 0: ephemeral.  present: the session existed before.  memory: 0 for a durable session, else the owner token
+    of the session actor that has it in memory, as in rows.SessionRow.  owner: the newest owner token that the home has given:
+    an actor with an older one was replaced, and may not know it."""
+
+    conn: int
+    present: bool
+    session_id: int
+    memory: int = 0
+    owner: int = 0
+
+
+NORMAL, WITH_WILL, LOST = 0, 1, 2
+
+
+class Disconnect(NamedTuple):
+    """The connection is over.  how: NORMAL (no will), WITH_WILL, LOST.  expiry_s: a new session expiry, or None."""
+
+    client: bytes
+    conn: int
+    how: int
+    expiry_s: int | None
+
+
+class Disconnected(NamedTuple):
+    stale: bool
+
+
+class Check(NamedTuple):
+    """After a reconnect of the link: which of these connections are still the newest of their clients?"""
+
+    connections: list[tuple[bytes, int]]
+
+
+class Checked(NamedTuple):
+    stale: list[int]
+
+
+class Own(NamedTuple):
+    """A session actor takes over the sessions of this shard: every older token is refused from now on."""
+
+
+class Owned(NamedTuple):
+    """token: grows with every Own.  work: unfinished subscription steps as (client, sub id, filter): each is to be
+    removed from every shard and then reported with WorkDone."""
+
+    token: int
+    work: list[tuple[bytes, int, bytes]]
+
+
+class Commit(NamedTuple):
+    """Rows of one session, written by its owner: puts are (family, suffix, value), deletes (family, suffix).
+
+    Refused when the token is old, the session is another one, or conn is older than one the owner has committed for (conn 0:
+    not checked, for work that no connection caused).  Families: those of shards.rows that belong to session actors.
+    """
+
+    token: int
+    client: bytes
+    session_id: int
+    conn: int
+    puts: list[tuple[bytes, bytes, bytes]]
+    deletes: list[tuple[bytes, bytes]]
+
+
+TAKEN, OLD_TOKEN, NO_SESSION, OLD_CONN = 0, 1, 2, 3
+
+
+class CommitDone(NamedTuple):
+    """code: TAKEN, OLD_TOKEN, NO_SESSION or OLD_CONN; only with TAKEN were the rows written."""
+
+    code: int
+
+
+class Route(NamedTuple):
+    """Durable routes of this shard: (sub id, filter).  Repeats change nothing; a removal names the id it removes.
+
+    clients: whose subscription each added one is, by which a sweep finds routes of which nobody knows.
+    fences: (home, owner token) of who removes what an older owner had begun: that one adds no more (shards.fences).
+    """
+
+    add: list[tuple[int, bytes]]
+    remove: list[tuple[int, bytes]]
+    clients: Sequence[bytes] = ()
+    fences: Sequence[tuple[int, int]] = ()
+
+
+class Routed(NamedTuple):
+    """Every matching message of this shard with a greater position is stored for the added subscriptions."""
+
+    position: int
+
+
+class WorkDone(NamedTuple):
+    """The routes of these (client, sub id) are gone from every shard: their work rows can go."""
+
+    token: int
+    done: list[tuple[bytes, int]]
+
+
+class WorkTaken(NamedTuple):
+    code: int
+
+
+class Retain(NamedTuple):
+    """Retained messages whose topics live here, from the publisher's shard, in its log order.
+
+    items: (position at the source, topic, stored message, or empty bytes to delete).
+    """
+
+    source: int
+    items: list[tuple[int, bytes, bytes]]
+
+
+class Retained(NamedTuple):
+    applied: int
+
+
+START_EARLIEST, START_LATEST = -2, -1
+
+
+class LeasePut(NamedTuple):
+    """Make a lease, or renew it: then its place stays, and everything else is as it is said here.
+
+    start: where a new one begins: START_EARLIEST, START_LATEST, or the position up to which its reader has everything.
+    filters: what is stored for it even when nobody else wants it.  The others as in shards.leases.LeaseRow.
+    """
+
+    name: bytes
+    ttl_ms: int
+    max_age_ms: int
+    max_bytes: int
+    block: bool
+    filters: list[bytes]
+    start: int
+
+
+class LeaseAck(NamedTuple):
+    """The reader of this lease has taken everything up to here; a place only grows."""
+
+    name: bytes
+    position: int
+
+
+class LeaseDrop(NamedTuple):
+    """The lease holds nothing any more."""
+
+    name: bytes
+
+
+LeaseEntry: TypeAlias = LeasePut | LeaseAck | LeaseDrop
+LEASE_TAKEN, LEASE_UNKNOWN, LEASES_FULL, LEASE_FORBIDDEN, LEASE_SENSELESS = 0, 1, 2, 3, 4
+
+
+class LeaseDone(NamedTuple):
+    """code: LEASE_TAKEN, LEASE_UNKNOWN (no such lease), LEASES_FULL (there are as many as may be), LEASE_FORBIDDEN (not for this
+    role) or LEASE_SENSELESS (values that cannot be).  position: its place, with LEASE_TAKEN."""
+
+    code: int
+    position: int
+
+
+Entry: TypeAlias = Publish | Release | Connect | Disconnect | Check | Own | Commit | Route | WorkDone | Retain | LeaseEntry
+Reply: TypeAlias = (
+    Published | Released | Connected | Disconnected | Checked | Owned | CommitDone | Routed | WorkTaken | Retained | LeaseDone
+)
+
+ENTRIES: tuple[type[Any], ...] = (
+    Publish, Release, Connect, Disconnect, Check, Own, Commit, Route, WorkDone, Retain, LeasePut, LeaseAck, LeaseDrop,
+)  # fmt: skip
+REPLIES: tuple[type[Any], ...] = (
+    Published, Released, Connected, Disconnected, Checked, Owned, CommitDone, Routed, WorkTaken, Retained, LeaseDone,
+)  # fmt: skip
