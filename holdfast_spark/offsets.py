@@ -41,8 +41,8 @@ class Offset:
         if self.store != store:
             raise Refused(
                 Code.STORE,
-                f"the offset was made by store {self.store}, and the reader serves {store}: what was not read of the former is lost to this "
-                "query; begin anew with a new checkpoint",
+                f"the offset was made by store {self.store}, and the reader serves {store}: what was not read of the former is lost to "
+                "this query; begin anew with a new checkpoint",
                 {"found": self.store, "wanted": store},
             )
         return self

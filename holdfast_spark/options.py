@@ -1,6 +1,6 @@
 """The options of `format("holdfast")` for reading: their names, what they may be, what they are when nobody says.
 
-One table, `OPTIONS`; each is read by one function that raises OptionError with one sentence: the option, what was found, what is wanted. An option
+One table, `OPTIONS`; each is read by one function. What is wrong is one sentence: the option, what was found, what is wanted. An option
 that is not in the table is an error too: a misspelled `maxRowsPerTrigger` that limits nothing would be found out too late.
 """
 
@@ -107,7 +107,7 @@ def _time_ms(value: str) -> int:
     if re.fullmatch(r"\d{1,15}", value):
         return int(value)
     try:
-        # "+00:00" arrives as " 00:00" from nobody; a time without a zone is somebody's local one, and nobody knows whose.
+        # A time without a zone is somebody's local one, and nobody knows whose.
         found = datetime.fromisoformat(value)
     except ValueError:
         found = None
@@ -217,8 +217,8 @@ _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp")
 _OF_A_LEASE: Final = ("leaseTtl", "leaseMaxAge", "leaseMaxBytes", "leaseBlock", "capture")
 
 
-def read_options(given: Mapping[str, str], *, stream: bool) -> ReadOptions:
-    """All options of a reading. Reads the files that they name: on the driver, which is where they are."""
+def read_options(given: Mapping[str, str], *, stream: bool | None) -> ReadOptions:
+    """All options of a reading; stream None: of either kind. Reads the files that they name: on the driver, which is where they are."""
     spelled = {name.lower(): name for name in OPTIONS}
     found: dict[str, Any] = {}
     for key, text in given.items():
@@ -264,8 +264,8 @@ def read_options(given: Mapping[str, str], *, stream: bool) -> ReadOptions:
     )
 
 
-def _check_together(found: Mapping[str, Any], *, stream: bool) -> None:
-    for name in _BATCH_ONLY if stream else _STREAM_ONLY:
+def _check_together(found: Mapping[str, Any], *, stream: bool | None) -> None:
+    for name in () if stream is None else _BATCH_ONLY if stream else _STREAM_ONLY:
         if name in found:
             raise OptionError(f"option {name} is for {'batch' if stream else 'stream'} reading, and this is the other")
     for first, second in (("token", "tokenFile"), ("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
