@@ -43,15 +43,15 @@ def running(data_dir: Path) -> Topology:
 class Shards:
     """Links to all shards, as long as the context lasts."""
 
-    def __init__(self, topology: Topology, within: float = WITHIN_SECONDS) -> None:
-        name = f"{KEEPS_NOTHING}{os.getpid()}:{secrets.token_hex(8)}"
+    def __init__(self, topology: Topology, within: float = WITHIN_SECONDS, role: str = "admin", name: str = "") -> None:
+        name = name or f"{KEEPS_NOTHING}{os.getpid()}:{secrets.token_hex(8)}"
         self.count = topology.n_shards
         self._within = within
         self._ids = 0
         self._replies: dict[int, asyncio.Future[list[Reply]]] = {}
         self._told: dict[int, tuple[int, Ask, asyncio.Future[Told]]] = {}
         self._clients = [
-            ShardClient(shard, topology.shard_endpoint(shard), self, topology.secret, "admin", name) for shard in range(topology.n_shards)
+            ShardClient(shard, topology.shard_endpoint(shard), self, topology.secret, role, name) for shard in range(topology.n_shards)
         ]
 
     async def __aenter__(self) -> Self:
@@ -77,13 +77,24 @@ class Shards:
     async def query(self, shard: int, ask: Ask) -> Told:
         self._ids += 1
         future: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
-        self._told[self._ids] = (shard, ask, future)
+        id = self._ids
+        self._told[id] = (shard, ask, future)
         if self._clients[shard].linked:
-            self._clients[shard].query(self._ids, ask)
-        return await self._wait(shard, future)
+            self._clients[shard].query(id, ask)
+        try:
+            return await self._wait(shard, future)
+        finally:
+            self._told.pop(id, None)
 
     async def query_all(self, ask: Ask) -> Sequence[Told]:
         return await asyncio.gather(*(self.query(shard, ask) for shard in range(self.count)))
+
+    def linked(self, shard: int) -> bool:
+        return self._clients[shard].linked
+
+    def backlog(self, shard: int) -> int:
+        """Frames that this shard has not answered yet."""
+        return self._clients[shard].backlog
 
     async def _wait(self, shard: int, future: asyncio.Future[T]) -> T:
         try:

@@ -23,7 +23,7 @@ from typing import Any, Literal, Self
 
 from actors.processes import ProcessId, start_time
 
-Role = Literal["shard", "session", "gateway", "controller"]
+Role = Literal["shard", "session", "gateway", "controller", "reader"]
 LOCAL_RAY = "local"
 LogLevel = Literal["debug", "info", "warning", "error"]
 

@@ -1,0 +1,76 @@
+"""How many messages lie between two positions, from the counts that records leave in a generation (docs/formats.md, "Counts").
+
+A generation knows what it holds, and at its marks what it holds below them; between marks there are bounds. Of one that was written by a
+program that counted nothing, nothing is known.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shards.generations import GenerationInfo
+
+
+class Amount(NamedTuple):
+    rows: int
+    bytes: int
+
+
+class Mark(NamedTuple):
+    """What a generation holds below a position."""
+
+    position: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Of one generation. marks: ascending."""
+
+    info: GenerationInfo
+    total: Amount
+    marks: Sequence[Mark]
+
+    def atleast(self, position: int) -> Amount:
+        """Below this position lies so much, or more."""
+        if position <= self.info.since:
+            return Amount(0, 0)
+        if self.info.until is not None and position >= self.info.until:
+            return self.total
+        at = bisect_right(self.marks, position, key=lambda mark: mark.position)
+        return Amount(*self.marks[at - 1][1:]) if at else Amount(0, 0)
+
+    def atmost(self, position: int) -> Amount:
+        """Below this position lies so much, or less."""
+        if position <= self.info.since:
+            return Amount(0, 0)
+        at = bisect_left(self.marks, position, key=lambda mark: mark.position)
+        return Amount(*self.marks[at][1:]) if at < len(self.marks) else self.total
+
+    def about(self, position: int) -> Amount:
+        """Between two marks as if messages had come evenly."""
+        low, high = self.atleast(position), self.atmost(position)
+        if low == high:
+            return low
+        at = bisect_right(self.marks, position, key=lambda mark: mark.position)
+        begin = self.marks[at - 1].position if at else self.info.since
+        if at < len(self.marks):
+            end = self.marks[at].position
+        elif self.info.until is not None:
+            end = self.info.until
+        else:
+            return high
+        part = (position - begin) / max(1, end - begin)
+        return Amount(low.rows + int((high.rows - low.rows) * part), low.bytes + int((high.bytes - low.bytes) * part))
+
+    def most_between(self, begin: int, end: int) -> Amount:
+        low, high = self.atleast(begin), self.atmost(end)
+        return Amount(max(0, high.rows - low.rows), max(0, high.bytes - low.bytes))
+
+    def about_between(self, begin: int, end: int) -> Amount:
+        low, high = self.about(begin), self.about(end)
+        return Amount(max(0, high.rows - low.rows), max(0, high.bytes - low.bytes))

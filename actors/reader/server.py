@@ -1,0 +1,118 @@
+"""The reader process: links to the shards on its loop, and threads for whoever reads (docs/reader.md).
+
+Runs below the others in priority, and on no path that serves clients: when it is killed, Ray starts it again, it listens where it did,
+and those who read begin anew where they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import structlog
+
+from actors.clocks import Steady
+from actors.reader.access import Keys, own_token
+from actors.reader.limits import Pace, Slots
+from actors.reader.options import ReaderOptions, reader_options
+from actors.reader.shard_side import LinkSide
+from actors.reader.tcp import Doors, tls_context
+from actors.reader.verbs import Desk
+from actors.reader.views import Views
+from actors.snapshot import settings_in_force
+from actors.topology import Announcement, Health, ListenerInfo, Topology, announce, member_name, write_whole
+from config.schema import Config
+
+NICE = 10
+KIND = "pipeline"
+_PORT_FILE = "reader.port"
+_SCRATCH = "reader-scratch"
+log = structlog.get_logger(__name__)
+
+
+class ReaderServer:
+    """Life cycle: made -> started -> stopped; a start that failed may be tried again."""
+
+    def __init__(self, topology: Topology, index: int) -> None:
+        self._topology = topology
+        self._name = member_name("reader", index)
+        self._started: Announcement | None = None
+        self._options: ReaderOptions
+
+    async def start(self) -> Announcement:
+        if self._started is not None:
+            return self._started
+        topology = self._topology
+        loop = asyncio.get_running_loop()
+        self._options = options = reader_options(settings_in_force(topology))
+        tls = tls_context(options.tls_cert, options.tls_key)
+        self._keys = Keys(own_token(topology.data_dir), options.tokens)
+        self._slots, self._pace = Slots(options.max_scans), Pace(options.bytes_per_s)
+        side = LinkSide(topology, loop)
+        views = Views([topology.store_path(shard) for shard in range(topology.n_shards)], topology.run_dir / _SCRATCH, side)
+        steady = Steady(topology.run_dir, topology.n_shards)
+        store = f"{topology.site}:{topology.incarnation}"
+        desk = Desk(store, release(), views, side, self._keys, self._slots, self._pace, steady.now_ms)
+        doors = Doors(options.host, options.port or _port_before(topology.run_dir), desk.converse, options.max_connections, tls)
+        # Links first: whoever finds the door open is answered.
+        await side.start()
+        try:
+            port = doors.open()
+        except OSError:
+            await side.stop()
+            raise
+        self._side, self._views, self._doors = side, views, doors
+        # Any free port was asked for: that one stays ours, as those who read know it.
+        write_whole(topology.run_dir / _PORT_FILE, str(port))
+        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+        listener = ListenerInfo(0, KIND, options.host, port, shared=False)
+        self._started = Announcement("reader", self._name, os.getpid(), (listener,))
+        announce(topology, self._started)
+        log.info("reader.started", host=options.host, port=port, tls=tls is not None)
+        return self._started
+
+    async def stop(self) -> None:
+        if self._started is None:
+            return
+        self._started = None
+        (self._topology.run_dir / f"{self._name}.json").unlink(missing_ok=True)
+        # Threads that wait for the loop are answered meanwhile.
+        await asyncio.get_running_loop().run_in_executor(None, self._doors.stop)
+        await self._side.stop()
+        self._views.close()
+
+    async def health(self) -> Health:
+        if self._started is None:
+            return Health(False, "")
+        if self._doors.ended:
+            return Health(False, "nobody accepts connections")
+        doors = self._doors
+        return Health(True, f"connections: {doors.connections}, idle_s: {doors.idle_s:.0f}")
+
+    def reconfigure(self, config: Config) -> None:
+        self._options = options = reader_options(config)
+        self._slots.change(options.max_scans)
+        self._pace.change(options.bytes_per_s)
+        self._keys.change(options.tokens)
+        self._doors.connections_max = options.max_connections
+
+    def idle(self) -> bool:
+        """Nobody was connected for so long that the process may end, if it runs on demand."""
+        return self._started is not None and self._doors.idle_s > self._options.idle_stop_s
+
+
+def release() -> str:
+    try:
+        return version("holdfast")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _port_before(run_dir: Path) -> int:
+    """Of this run; 0: there was none."""
+    try:
+        return int((run_dir / _PORT_FILE).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0

@@ -1,0 +1,164 @@
+"""The stores of all shards as the reader sees them: one view each, as new as the last cut that the shard told.
+
+Opened when they are first wanted. A shard that does not answer, or whose files cannot be followed, is tried for a while and then away.
+For threads; the views look after themselves (shards.view).
+
+Always holds: a cut that is given out was told by the shard, and its view has caught up with it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+import structlog
+
+from actors.reader.counted import Amount, Counted, Mark
+from actors.reader.shard_side import AWAY_AFTER_S, ShardAway, ShardSide
+from shards.engine import StoreFailed
+from shards.generations import GenerationInfo
+from shards.queries import Cut, CutFound
+from shards.view import StoreView
+
+_PAUSE_S = 0.2
+_TIME_MARK, _TIME_MARKS_END = bytes(7) + b"\1", bytes(7) + b"\2"
+_TOTAL, _MARK, _MARKS_END = bytes(7) + b"\4", bytes(7) + b"\5", bytes(7) + b"\6"
+_AMOUNT = Struct(">QQ")
+log = structlog.get_logger(__name__)
+
+
+class View(StoreView):
+    """With what only the reader asks."""
+
+    def streams_known(self, generation: int) -> int | None:
+        """How many streams a generation has; None while nobody has asked for its structure, which takes long to load."""
+        with self._lock:
+            generations = self._now()[1]
+            return None if generations.edges(generation) is None else len(generations.layout(generation).structure)
+
+    def total(self, generation: int) -> tuple[int, int] | None:
+        """(rows, bytes) of a generation; None: nobody has counted."""
+        with self._lock:
+            row = self._now()[0].get(generation, _TOTAL)
+        return None if row is None else _AMOUNT.unpack(row)
+
+    def mark_at(self, steady_ms: int) -> int | None:
+        """The first time mark of at least this time: nothing from there on was published much earlier. None: there is none yet."""
+        with self._lock:
+            engine, generations, _ = self._now()
+            found: list[int] = []
+            for info in generations.infos():
+                start = _TIME_MARK
+                while marks := engine.scan(info.id, start, _TIME_MARKS_END, 1000):
+                    late = [int.from_bytes(key[8:], "big") for key, value in marks if int.from_bytes(value, "big") >= steady_ms]
+                    if late:
+                        found.append(late[0])
+                        break
+                    start = marks[-1][0] + b"\0"
+        return min(found, default=None)
+
+    def counted(self, info: GenerationInfo) -> Counted | None:
+        total = self.total(info.id)
+        if total is None:
+            return None
+        marks: list[Mark] = []
+        start = _MARK
+        while True:
+            with self._lock:
+                rows = self._now()[0].scan(info.id, start, _MARKS_END, 10_000)
+            marks += [Mark(int.from_bytes(key[8:], "big"), *_AMOUNT.unpack(value)) for key, value in rows]
+            if len(rows) < 10_000:
+                return Counted(info, Amount(*total), marks)
+            start = rows[-1][0] + b"\0"
+
+
+class Seen(NamedTuple):
+    """Everything below the cut is in the view, and nothing changes there any more."""
+
+    view: View
+    cut: int
+
+
+class Views:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        scratch: Path,
+        side: ShardSide,
+        within_s: float = AWAY_AFTER_S,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """paths: the store of each shard. scratch: a directory of our own; what an earlier reader left in it goes."""
+        self._paths = list(paths)
+        self._scratch = scratch
+        self._side = side
+        self._within_s = within_s
+        self._sleep = sleep
+        self._locks = [threading.Lock() for _ in paths]
+        self._seen: list[Seen | None] = [None for _ in paths]
+        shutil.rmtree(scratch, ignore_errors=True)
+
+    @property
+    def count(self) -> int:
+        return len(self._paths)
+
+    def fresh(self, shards: Iterable[int]) -> dict[int, Seen]:
+        """As of now. Raises ShardAway."""
+        told = self._side.query(shards, Cut())
+        return {shard: self._caught_up(shard, found) for shard, found in told.items() if isinstance(found, CutFound)}
+
+    def upto(self, wanted: dict[int, int]) -> dict[int, Seen]:
+        """New enough for these positions, shard by shard; where a cut is below that all the same, it is the newest. Raises ShardAway."""
+        behind = [shard for shard, position in wanted.items() if (seen := self._seen[shard]) is None or seen.cut < position]
+        fresh = self.fresh(behind) if behind else {}
+        return {shard: fresh[shard] if shard in fresh else self._known(shard) for shard in wanted}
+
+    def close(self) -> None:
+        for shard, lock in enumerate(self._locks):
+            with lock:
+                if (seen := self._seen[shard]) is not None:
+                    self._seen[shard] = None
+                    seen.view.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    # ------------------------------------------------------------------ within
+
+    def _known(self, shard: int) -> Seen:
+        seen = self._seen[shard]
+        assert seen is not None, f"shard {shard} was seen before"
+        return seen
+
+    def _caught_up(self, shard: int, found: CutFound) -> Seen:
+        deadline = time.monotonic() + self._within_s
+        with self._locks[shard]:
+            while True:
+                try:
+                    return self._catch_up(shard, found)
+                except StoreFailed as error:
+                    if time.monotonic() > deadline:
+                        log.warning("reader.view_failed", shard=shard, cause=str(error))
+                        raise ShardAway(shard, f"the files of shard {shard} cannot be followed: {error}") from error
+                self._sleep(_PAUSE_S)
+
+    def _catch_up(self, shard: int, found: CutFound) -> Seen:
+        seen = self._seen[shard]
+        if seen is None:
+            scratch = self._scratch / str(shard)
+            scratch.mkdir(parents=True, exist_ok=True)
+            view = View(str(self._paths[shard]), str(scratch))
+        else:
+            view = seen.view
+        try:
+            view.catch_up(found.sequence, found.written)
+        except BaseException:
+            if seen is None:
+                view.close()
+            raise
+        # Two threads may have asked, and the one with the older answer come last.
+        seen = self._seen[shard] = Seen(view, max(found.watermark + 1, 0 if seen is None else seen.cut))
+        return seen
