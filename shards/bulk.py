@@ -37,6 +37,8 @@ def columns_of(messages: Sequence[tuple[int, bytes]], place: int, done: bool) ->
 
 def positions_in(keys: Sequence[bytes], width: int, at: int) -> Positions:
     """The big-endian positions that begin at byte `at` of each key; all keys must be `width` bytes long."""
+    if not keys:
+        return np.empty(0, np.uint64)
     joined = b"".join(keys)
     if len(joined) != width * len(keys):
         wrong = next((key for key in keys if len(key) != width), b"")

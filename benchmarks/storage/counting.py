@@ -69,8 +69,17 @@ class CountingEngine:
         self.entries += len(found)
         return found
 
+    def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> tuple[list[bytes], list[bytes]]:
+        found = self._engine.columns(family, start, end, limit, bytes_max)
+        self.seeks += 1
+        self.entries += len(found[0])
+        return found
+
     def cursor(self, family: int, lower: bytes, upper: bytes) -> CountingCursor:
         return CountingCursor(self._engine.cursor(family, lower, upper), self)
+
+    def latest_sequence(self) -> int:
+        return self._engine.latest_sequence()
 
     def checkpoint(self, path: str) -> None:
         self._engine.checkpoint(path)

@@ -440,4 +440,18 @@ class History:
             place, done = read.place, read.done
             assert not found or found[-1][0] <= place
         assert [position for position, _ in found] == sorted({position for position, _ in found})
+        assert self._in_columns(generation, stream, after, upto, count, size) == found
+        return found
+
+    def _in_columns(self, generation: int, stream: Stream, after: int, upto: int, count: int, size: int) -> list[Told]:
+        found: list[Told] = []
+        place, done = after, False
+        while not done:
+            positions, values, reached, done = self.store.bulk(generation, stream, place, upto, count, size)
+            assert len(values) <= count
+            assert len(values) <= 1 or sum(len(value) for value in values) <= size
+            assert done or reached > place
+            found += zip(memoryview(positions).cast("Q").tolist(), values, strict=True)
+            place = reached
+            assert not found or found[-1][0] <= place
         return found

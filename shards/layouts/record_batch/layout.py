@@ -24,6 +24,7 @@ from shards.bulk import NO_LIMIT, Columns, columns_of
 from shards.engine import Engine, Op, StoreDamaged
 from shards.layouts.learned import growth_ops, has, hash_of, load_structure, stream_of, streams_of
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
+from shards.layouts.record_batch.columns import ColumnScanner
 from shards.layouts.record_batch.paged_index import Bounds, PagedIndex
 from shards.layouts.record_batch.scanning import UNKNOWN, LiteralStream, Scanner
 from shards.layouts.record_batch.values import (
@@ -63,6 +64,7 @@ class RecordBatch:
         self._record = 0
         self._before = 0 if empty else UNKNOWN
         self._scanner = Scanner(engine, family)
+        self._columns = ColumnScanner(engine, family)
 
     @classmethod
     def open(cls, engine: Engine, family: int, options: LayoutOptions, bounds: Bounds = BOUNDS) -> RecordBatch:
@@ -174,7 +176,13 @@ class RecordBatch:
         return self._scanner.mixed(stream.static, literal, after, upto, count_max, bytes_max, examine_max)
 
     def bulk(self, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
-        return columns_of(*self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT)[:3])
+        assert rows_max > 0 and bytes_max > 0, (rows_max, bytes_max)
+        if after >= upto or stream.constraints:
+            return columns_of(*self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT)[:3])
+        literal = self._literal_stream(stream.static)
+        if literal is None:
+            return self._columns.singles(stream.static, after, upto, rows_max, bytes_max)
+        return self._columns.mixed(stream.static, literal, after, upto, rows_max, bytes_max)
 
     def _join(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         static = stream.static

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from shards.bulk import NO_LIMIT, Columns, columns_of
+from shards.bulk import NO_LIMIT, Columns, columns_of, positions_in, scanned_columns
 from shards.engine import Engine, Op, StoreDamaged
 from shards.layouts.learned import growth_ops, has, hash_of, load_structure, scanned, stream_of, streams_of
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
@@ -151,14 +151,22 @@ class WildcardOptimized:
         return self._by_epochs(mapper, asked, stream, after, upto, count_max, bytes_max, examine_max)
 
     def bulk(self, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
-        return columns_of(*self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT)[:3])
+        assert rows_max > 0 and bytes_max > 0, (rows_max, bytes_max)
+        index = self._index(stream.static)
+        mapper = self._mappers[self._structure.leaf(stream.static).levels.count(None)]
+        if after >= upto or mapper.levels or index in self._shared:
+            return columns_of(*self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT)[:3])
+        keys, values = self._engine.columns(self._family, *self._bounds(mapper, index, after, upto), rows_max, bytes_max)
+        return scanned_columns(positions_in(keys, mapper.key_bytes, mapper.key_bytes - 8), values, upto, rows_max, bytes_max)
 
     def _scan(self, mapper: KeyMapper, index: int, after: int, upto: int, limit: int, bytes_max: int) -> Read:
         """A stream without varying levels, alone under its topic index."""
-        base, size = mapper.key((index, 0)), mapper.key_bytes
-        first, end = mapper.at(base, after + 1).to_bytes(size, "big"), mapper.at(base, upto).to_bytes(size, "big") + b"\x00"
-        found = self._engine.scan(self._family, first, end, limit, bytes_max)
+        found = self._engine.scan(self._family, *self._bounds(mapper, index, after, upto), limit, bytes_max)
         return scanned([(int.from_bytes(key[-8:], "big"), value) for key, value in found], upto, limit, bytes_max)
+
+    def _bounds(self, mapper: KeyMapper, index: int, after: int, upto: int) -> tuple[bytes, bytes]:
+        base, size = mapper.key((index, 0)), mapper.key_bytes
+        return mapper.at(base, after + 1).to_bytes(size, "big"), mapper.at(base, upto).to_bytes(size, "big") + b"\x00"
 
     def _by_epochs(
         self, mapper: KeyMapper, asked: Asked, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int
