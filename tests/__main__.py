@@ -1,7 +1,8 @@
-"""Runs all tests: those that start real brokers beside the others, since they spend half of their time waiting.
+"""Runs all tests: those that start real brokers or Spark beside the others, since they spend half of their time waiting.
 
 `python -m tests` is `make test`; its words are handed on to both runs of pytest. The others are printed as they go, the report of the real
-brokers when it is complete. With a single core one run follows the other.
+brokers when it is complete. With a single core one run follows the other. Two runs and no third: all that Spark is used for in one process
+has one session of it, and real brokers judge times.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import sys
 import tempfile
 import time
 
-from tests.conftest import STARTS_BROKERS
+from tests.conftest import STARTS_BROKERS, USES_SPARK
 
-DIRECTORIES = [f"tests/{suite}" for suite in STARTS_BROKERS]
+DIRECTORIES = [f"tests/{suite}" for suite in (*USES_SPARK, *STARTS_BROKERS)]
 PYTEST = [sys.executable, "-m", "pytest"]
 BROKERS = [*PYTEST, "-o", "cache_dir=.pytest_cache/brokers", *DIRECTORIES]
 OTHERS = [*PYTEST, *(f"--ignore={directory}" for directory in DIRECTORIES)]
@@ -29,7 +30,7 @@ def main(words: list[str]) -> int:
             if len(os.sched_getaffinity(0)) < 2:
                 brokers.wait()
             others = subprocess.run([*OTHERS, *words], check=False).returncode
-            print("\nreal brokers, which ran beside all that:", flush=True)
+            print("\nreal brokers and Spark, which ran beside all that:", flush=True)
             brokers.wait()
         except KeyboardInterrupt:
             # The same Ctrl-C went to both; pytest takes its brokers down before it ends.

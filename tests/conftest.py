@@ -4,6 +4,7 @@
 - With HOLDFAST_REQUIRE set (CI), every other skip is a failure too: what is not run is not green.
 - `ray.init` raises in every test process: outside tests/cluster nothing embeds Ray, brokers are started as processes.
 - Fast suites first, real brokers last, so that a red run says so early.
+- All tests that need Spark share one session (`spark`): its JVM takes ten seconds of a core to start.
 """
 
 from __future__ import annotations
@@ -11,17 +12,24 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from typing import NoReturn
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.needs import NEEDS, SYSTEM_CURE, required
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 # In this order; whatever is not named comes between the two groups.
 FIRST = ("house", "config", "mqtt", "shards", "sessions", "gateway")
 LAST = ("faultdisk", "interop", "gates", "broker", "cluster")
 STARTS_BROKERS = ("broker", "cluster")
+USES_SPARK = ("holdfast_spark", "pipeline", "lake")
+"""Their modules import pyarrow where they begin, so without it they are not looked at; those are counted as one test each."""
 # A broker start is allowed 60 s by itself; the tests that use one need room for it.
 BROKER_TEST_TIMEOUT_S = 240
 SLOW_SECONDS = 0.25
@@ -60,6 +68,15 @@ def pytest_configure(config: pytest.Config) -> None:
     unknown = required() - NEEDS.keys()
     if unknown:
         raise pytest.UsageError(f"HOLDFAST_REQUIRE names {sorted(unknown)}; tests/needs.py knows {sorted(NEEDS)}")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    if collection_path.parent.name not in USES_SPARK or "arrow" in required() or NEEDS["arrow"].missing() is None:
+        return None
+    config.stash[_skipped]["arrow"] += 1
+    return True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -123,6 +140,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         cures = sorted({NEEDS[name].cure for name in skipped}, key=lambda cure: (cure != SYSTEM_CURE, cure))
         for cure in cures:
             write(f"  cure: {cure}")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session as a user gets it, without the defaults of a data directory; the test says `needs("spark")`."""
+    from pipeline.session import session
+
+    # Compiling well and collecting in parallel pay off later than a test ends.
+    found = session(master="local[2,4]", progress=False, conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"})
+    yield found
+    found.stop()
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,11 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from pipeline.java import JavaMissing, find_java
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ROOT / "deploy" / "debian-packages.txt"
@@ -36,6 +39,8 @@ class Need:
     directory_variable: str | None = None
     trial: tuple[str, ...] = ()
     """A command that does for a moment what the test does for long."""
+    search: Callable[[], str | None] = lambda: None
+    """What else is not there, in words."""
 
     def missing(self) -> str | None:
         """What is not there, in words; None when all is."""
@@ -53,7 +58,7 @@ class Need:
                 return f"{self.directory_variable} names {directory}, which is no directory"
         if self.trial and subprocess.run(self.trial, capture_output=True, check=False).returncode != 0:
             return f"no success with `{' '.join(self.trial)}`"
-        return None
+        return self.search()
 
 
 def find_program(name: str) -> str | None:
@@ -64,6 +69,14 @@ def find_program(name: str) -> str | None:
 def _from_packages(text: str) -> dict[str, Need]:
     lines = (_PACKAGE_LINE.match(line) for line in text.splitlines())
     return {m["need"]: Need(name=m["need"], cure=SYSTEM_CURE, commands=tuple(m["commands"].split())) for m in lines if m}
+
+
+def _java() -> str | None:
+    try:
+        find_java(os.environ)
+    except JavaMissing as error:
+        return str(error)
+    return None
 
 
 OWN_MOUNTS = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
@@ -79,7 +92,8 @@ NEEDS: dict[str, Need] = {
         commands=("unshare",),
         trial=(*OWN_MOUNTS, "mount -t tmpfs tmpfs /tmp"),
     ),
-    "spark": Need("spark", cure="pip install -r requirements/spark.txt", modules=("pyspark", "pyarrow")),
+    "arrow": Need("arrow", cure="make env-spark", modules=("pyarrow",)),
+    "spark": Need("spark", cure="make env-spark", modules=("pyspark", "pyarrow", "pandas"), search=_java),
     "load": Need("load", cure="HOLDFAST_LOAD=<directory of the load meter>", directory_variable="HOLDFAST_LOAD"),
     "conformance": Need(
         "conformance", cure="HOLDFAST_CONFORMANCE=<directory of the conformance suites>", directory_variable="HOLDFAST_CONFORMANCE"
