@@ -6,7 +6,7 @@ not below the cut is still a current one: a roll that is not committed may be lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from actors.reader.counted import Counted
@@ -86,12 +86,12 @@ def gap(shard: int, row: Dropped, begin: int, end: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def gaps(shard: int, view: View, begin: int, end: int, filters: Iterable[bytes], generation: int | None = None) -> list[dict[str, Any]]:
+def gaps(shard: int, view: View, begin: int, end: int, filters: Sequence[bytes], generation: int | None = None) -> list[dict[str, Any]]:
     """What of the range is gone and may have matched; generation: only of this one, or of those that are remembered no more."""
     if begin >= end:
         return []
     found: dict[int, Dropped] = {}
-    for topic_filter in filters:
+    for topic_filter in filters or (None,):
         found |= {row.generation: row for row in view.dropped_between(begin - 1, end - 1, topic_filter)}
     return [gap(shard, found[number], begin, end) for number in sorted(found) if generation is None or number in (0, generation)]
 

@@ -19,6 +19,7 @@ import numpy as np
 from holdfast_spark.protocol import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
 from shards.bulk import Columns
 from shards.layouts.port import Stream
+from shards.lts import Leaf
 
 SILENT_S = 5.0
 """After this a block is passed on as it is, be it empty: who waits for it learns that the scan goes on."""
@@ -32,12 +33,14 @@ class Readable(Protocol):
 
     def streams_in(self, generation: int, topic_filter: bytes) -> list[Stream]: ...
 
+    def leaves(self, generation: int) -> list[Leaf]: ...
+
     def bulk(self, generation: int, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """clients: only what these have published; None: whoever did."""
+    """filters: none at all for everything, also what begins with `$`. clients: only what these have published; None: whoever did."""
 
     generation: int
     after: int
@@ -102,6 +105,9 @@ def blocks(
 
 def streams_of(store: Readable, scan: Scan) -> Iterator[tuple[bytes, list[Stream]]]:
     """By static key; several where several filters want different parts of a stream, one where one of them wants all of it."""
+    if not scan.filters:
+        yield from ((leaf.static, [Stream(leaf.static)]) for leaf in store.leaves(scan.generation))
+        return
     found: dict[bytes, dict[Stream, None]] = {}
     for topic_filter in scan.filters:
         for stream in store.streams_in(scan.generation, topic_filter):

@@ -179,7 +179,7 @@ class Conversation:
     def _plan(self, request: asked.Request) -> Answer:
         n_shards = self._desk.n_shards
         ranges = asked.ranges(request, n_shards)
-        filters, clients, only = asked.filters(request), asked.clients(request), asked.shards(request, n_shards)
+        filters, clients, only = asked.filters(request, empty=self._access.all), asked.clients(request), asked.shards(request, n_shards)
         rows_per_unit = asked.whole(request, "rows_per_unit", 1)
         self._access.check_filters(filters)
         if clients is not None:
@@ -208,7 +208,7 @@ class Conversation:
         begin, end = asked.whole(request, "from"), asked.whole(request, "to")
         if begin > end:
             raise asked.senseless(f"from is {begin} and to {end}, and from must not be the greater one")
-        scan = Scan(generation, begin - 1, end - 1, asked.filters(request), asked.clients(request))
+        scan = Scan(generation, begin - 1, end - 1, asked.filters(request, empty=self._access.all), asked.clients(request))
         self._access.check_filters(scan.filters)
         if not desk.slots.take(desk.slot_within_s):
             raise Refused(Code.BUSY, "as many scans are under way as pipeline.max_scans allows", {"retry_after": RETRY_AFTER_S})
