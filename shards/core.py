@@ -44,6 +44,7 @@ from shards.feeds import Feeds
 from shards.fences import RouteFences
 from shards.frames import (
     REFUSED_QUOTA,
+    Append,
     Beat,
     Check,
     Checked,
@@ -93,6 +94,7 @@ from shards.store import Store
 from shards.tail import Tail
 from shards.telling import Telling
 from shards.timers import Timers
+from shards.writers import Writers
 
 REFUSED_RETRY_MS = 1000
 _TIME_MARK_EVERY_MS = 10_000
@@ -134,13 +136,14 @@ class ShardCore:
         self._cuts = Cuts(engine, store)
         self._taken: list[Pending] = []
         self._refusing: dict[str, int] = {}
+        self._writers = Writers(engine, shard, slots, self._publishing, self._telling.tell_subscribers)
         self._leases = LeaseTable(engine, store, self._clock, self._routes)
         self.retention = Retention(shard, max(slots.shards) + 1, engine, store, self._leases, options)
         self._answering = Answering(
             self._draft, self._owners, self._reader, self._routes, self._retained, self._leases, self.retention, self._cuts
         )  # fmt: skip
         self._housekeeping = Housekeeping(
-            engine, store, self._homes, self._owners, self._inbox, timers, self._clock, options, self.retention
+            engine, store, self._homes, self._owners, self._inbox, timers, self._clock, options, self.retention, self._writers
         )  # fmt: skip
         self._space = 0
         self._elapsed_us = 0
@@ -173,6 +176,7 @@ class ShardCore:
             "timers_fired": self._housekeeping.timers_fired, "timers_late_ms_max": self._housekeeping.timers_late_ms_max,
             "expiry_suspended": int(self._homes.suspended),
             **{f"gc_found_{kind}": count for kind, count in self.gc_found.items()}, **self.retention.counters,
+            "writers": len(self._writers), "messages_appended": self._writers.appended, "appends_repeated": self._writers.repeated,
         }  # fmt: skip
 
     @property
@@ -223,6 +227,7 @@ class ShardCore:
         self._homes.check()
         self._homes.ending.check(self._draft)
         self._leases.check(self._draft)
+        self._writers.check(self._draft)
         self._tail.check()
         self._feeds.check()
         self._retained.check()
@@ -387,6 +392,8 @@ class ShardCore:
                 return Retained(self._retained.apply(draft, source, items)), 0
             case LeasePut() | LeaseAck() | LeaseDrop():
                 return self._leases.take(draft, entry, role, age_ms), 0
+            case Append():
+                return self._writers.take(draft, entry, role, age_ms, wall_ms)
             case _ as never:
                 assert_never(never)
 
@@ -394,8 +401,9 @@ class ShardCore:
         """What a change of homes causes: wills enter the log, old gateways and the owner are told after the commit."""
         outbox = 0
         for client, will in out.wills:
-            outbox = max(outbox, self._publishing.publish_will(self._draft, client, will, wall_ms))
-            self._telling.tell_subscribers(Live(client, self._publishing.will_flags(will), will.topic, will.body))
+            flags = self._publishing.entering_flags(will.qos, will.retain, will.topic)
+            outbox = max(outbox, self._publishing.enter(self._draft, client, flags, will.topic, will.body, wall_ms)[1])
+            self._telling.tell_subscribers(Live(client, flags, will.topic, will.body))
         for gateway, connections in out.superseded.items():
             link = self._link_of(gateway)
             if link is not None:

@@ -244,14 +244,44 @@ class LeaseDone(NamedTuple):
     position: int
 
 
-Entry: TypeAlias = Publish | Release | Connect | Disconnect | Check | Own | Commit | Route | WorkDone | Retain | LeaseEntry
+class Append(NamedTuple):
+    """Messages of a writer that is no client, taken once and all or none of them.  Columns of equal length.
+
+    (batch, block): which part of what the writer writes this is; only one that is above the last that was taken is taken.
+    published_at_ms: steady time, 0 for the shard's now; never later than that.  clients: whose messages they are, all at home here.
+    flags, bodies: as in Publish; a DUP flag means nothing.
+    """
+
+    writer: bytes
+    batch: int
+    block: int
+    published_at_ms: int
+    clients: list[bytes]
+    flags: bytes
+    topics: list[bytes]
+    bodies: list[bytes]
+
+
+APPEND_TAKEN, APPEND_REPEATED, APPEND_FORBIDDEN, APPEND_FULL, APPEND_SENSELESS = 0, 1, 2, 3, 4
+
+
+class Appended(NamedTuple):
+    """code: APPEND_TAKEN, APPEND_REPEATED (it was taken before), APPEND_FORBIDDEN (not for this role), APPEND_FULL (too many writers, no
+    room on the disk, or the quota: the same may be sent again later) or APPEND_SENSELESS (columns of unequal length, what is no topic name,
+    client id or body, or a client that is at home elsewhere).  stored: how many of them somebody wanted, with APPEND_TAKEN."""
+
+    code: int
+    stored: int
+
+
+Entry: TypeAlias = Publish | Release | Connect | Disconnect | Check | Own | Commit | Route | WorkDone | Retain | LeaseEntry | Append
 Reply: TypeAlias = (
-    Published | Released | Connected | Disconnected | Checked | Owned | CommitDone | Routed | WorkTaken | Retained | LeaseDone
+    Published | Released | Connected | Disconnected | Checked | Owned | CommitDone | Routed | WorkTaken | Retained | LeaseDone | Appended
 )
 
 ENTRIES: tuple[type[Any], ...] = (
-    Publish, Release, Connect, Disconnect, Check, Own, Commit, Route, WorkDone, Retain, LeasePut, LeaseAck, LeaseDrop,
+    Publish, Release, Connect, Disconnect, Check, Own, Commit, Route, WorkDone, Retain, LeasePut, LeaseAck, LeaseDrop, Append,
 )  # fmt: skip
 REPLIES: tuple[type[Any], ...] = (
-    Published, Released, Connected, Disconnected, Checked, Owned, CommitDone, Routed, WorkTaken, Retained, LeaseDone,
+    Published, Released, Connected, Disconnected, Checked, Owned, CommitDone, Routed, WorkTaken, Retained, LeaseDone, Appended,
 )  # fmt: skip

@@ -12,7 +12,7 @@ Who sends what:
                                                                                     Query(Load, Poll, ReadRange, RetainedPage,
                                                                                           RoutesOf, Unknown)
     shard    -> shard    Request(Retain)                                            Beat, Query(Unread)
-    reader, admin -> shard    Request(LeasePut, LeaseAck, LeaseDrop)                Beat, Query(Leases, RetentionState, Cut)
+    reader, admin -> shard    Request(LeasePut, LeaseAck, LeaseDrop, Append)        Beat, Query(Leases, RetentionState, Cut)
     shard    -> all      Answer, Refused, Result;  to gateways Superseded;  to session actors Feed, Work;  to both Live
 
 The link layer below (actors.links) authenticates both ends and tells the shard the sender's role, name and incarnation.
@@ -26,6 +26,11 @@ from typing import Any, NamedTuple, TypeAlias
 import msgpack
 
 from shards.entries import (
+    APPEND_FORBIDDEN,
+    APPEND_FULL,
+    APPEND_REPEATED,
+    APPEND_SENSELESS,
+    APPEND_TAKEN,
     ENTRIES,
     LEASE_FORBIDDEN,
     LEASE_SENSELESS,
@@ -46,6 +51,8 @@ from shards.entries import (
     STORED,
     TAKEN,
     WITH_WILL,
+    Append,
+    Appended,
     Check,
     Checked,
     Commit,
@@ -106,13 +113,14 @@ from shards.queries import (
 
 # Those of another module that are found here too.
 __all__ = [
-    "Ask", "Check", "Checked", "Commit", "CommitDone", "Connect", "Connected", "Cut", "CutFound", "Disconnect", "Disconnected",
-    "Entry", "Gone", "LEASES_FULL", "LEASE_FORBIDDEN", "LEASE_SENSELESS", "LEASE_TAKEN", "LEASE_UNKNOWN", "LOST", "LeaseAck",
-    "LeaseDone", "LeaseDrop", "LeaseEntry", "LeasePut", "Leases", "LeasesFound", "Load", "Loaded", "NOBODY", "NORMAL", "NO_SESSION",
-    "OLD_CONN", "OLD_TOKEN", "Own", "Owned", "Place", "Poll", "Polled", "Publish", "Published", "REFUSED_QUOTA", "REPEATED",
-    "REPLIES", "RangeRead", "ReadRange", "Release", "Released", "Reply", "Retain", "Retained", "RetainedMessages", "RetainedPage",
-    "RetentionFound", "RetentionState", "Route", "Routed", "RoutesFound", "RoutesOf", "START_EARLIEST", "START_LATEST", "STORED",
-    "Segment", "TAKEN", "Told", "Unknown", "UnknownFound", "Unread", "UnreadFound", "WITH_WILL", "Will", "WorkDone", "WorkTaken",
+    "APPEND_FORBIDDEN", "APPEND_FULL", "APPEND_REPEATED", "APPEND_SENSELESS", "APPEND_TAKEN", "Append", "Appended", "Ask", "Check",
+    "Checked", "Commit", "CommitDone", "Connect", "Connected", "Cut", "CutFound", "Disconnect", "Disconnected", "Entry", "Gone",
+    "LEASES_FULL", "LEASE_FORBIDDEN", "LEASE_SENSELESS", "LEASE_TAKEN", "LEASE_UNKNOWN", "LOST", "LeaseAck", "LeaseDone", "LeaseDrop",
+    "LeaseEntry", "LeasePut", "Leases", "LeasesFound", "Load", "Loaded", "NOBODY", "NORMAL", "NO_SESSION", "OLD_CONN", "OLD_TOKEN",
+    "Own", "Owned", "Place", "Poll", "Polled", "Publish", "Published", "REFUSED_QUOTA", "REPEATED", "REPLIES", "RangeRead",
+    "ReadRange", "Release", "Released", "Reply", "Retain", "Retained", "RetainedMessages", "RetainedPage", "RetentionFound",
+    "RetentionState", "Route", "Routed", "RoutesFound", "RoutesOf", "START_EARLIEST", "START_LATEST", "STORED", "Segment", "TAKEN",
+    "Told", "Unknown", "UnknownFound", "Unread", "UnreadFound", "WITH_WILL", "Will", "WorkDone", "WorkTaken",
 ]  # fmt: skip
 
 # ------------------------------------------------------------------ frame kinds
@@ -158,7 +166,8 @@ class Superseded(NamedTuple):
 
 
 class Live(NamedTuple):
-    """A message that entered in the shard (a will): each gateway and session actor hands it to its own live subscribers only."""
+    """A message that entered in the shard (a will, or one of a writer): each gateway and session actor hands it to its own live
+    subscribers only."""
 
     publisher: bytes
     flags: int

@@ -4,7 +4,7 @@
     erasing       every tick: rows of sessions that ended with many (shards.ending)
     lost          every tick: connections of gateways that were replaced, or not heard for 20 s
     idle          every tick: a record with nothing in it, when messages wait for the end of their epoch (layouts.port, wants_tick)
-    once a second: silent senders, rolls and drops of generations
+    once a second: silent senders, rolls and drops of generations, rows of writers that are not used any more
     sweep         every session_gc_interval: whether anything was missed (shards.sweep)
 
 Everything is bounded per record.  While records wait for their sync, no more than IN_FLIGHT_MAX are made for this work, so
@@ -31,6 +31,7 @@ from shards.rows import META, pack_row
 from shards.store import Store, StoreOptions
 from shards.sweep import Sweep
 from shards.timers import Timers
+from shards.writers import Writers
 
 AGE_ROW = META + b"age"
 POSITION_ROW = META + b"position"
@@ -52,7 +53,7 @@ _EVERY_US = 1_000_000
 class Housekeeping:
     def __init__(
         self, engine: Engine, store: Store, homes: Homes, owners: Owners, inbox: Inbox, timers: Timers, clock: PositionClock,
-        options: ShardOptions, retention: Retention,
+        options: ShardOptions, retention: Retention, writers: Writers,
     ) -> None:  # fmt: skip
         self._store = store
         self._homes = homes
@@ -62,6 +63,7 @@ class Housekeeping:
         self._clock = clock
         self._options = options
         self._retention = retention
+        self._writers = writers
         self._sweep = Sweep(homes, timers, inbox, options.gc_interval_ms, options.gc_batch)
         mark = engine.get(HOME_FAMILY, AGE_ROW)
         self._heard_before_ms = AgeMark.decode(mark).age_ms + AGE_EVERY_MS if mark else None
@@ -135,6 +137,8 @@ class Housekeeping:
             self._inbox.forget_silent(draft, now.elapsed_us)
             if room:
                 self._generations(draft, now)
+                if not now.age_suspended:
+                    self._writers.forget_unused(draft, now.age_ms)
 
     def _expire(self, draft: Draft, out: Outcome) -> None:
         homes, age_ms = self._homes, self._age_ms

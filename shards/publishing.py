@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from mqtt.body import message_expiry, strip_properties
 from shards.clock import PositionClock
 from shards.draft import Draft
-from shards.frames import NOBODY, REFUSED_QUOTA, REPEATED, STORED, Publish, Published, Release, Released, Will
+from shards.frames import NOBODY, REFUSED_QUOTA, REPEATED, STORED, Publish, Published, Release, Released
 from shards.homes import Homes
 from shards.incoming import Incoming
 from shards.messages import HAS_EXPIRY, HAS_PROPERTIES, RETAIN, encode_message
@@ -147,28 +147,35 @@ class Publishing:
                 store.bytes_put[key[0]] += size
         return (_ALL_STORED if plain else Published(False, bytes(codes))), outbox
 
-    def publish_will(self, draft: Draft, client: bytes, will: Will, wall_ms: int) -> int:
-        """A will enters the log as a message of its client; returns the outbox position of its retained copy, or 0."""
-        topic = self._topics.get(will.topic)
-        if topic is None or topic.stamp != self._routes.generation:
-            topic = self._remember(will.topic)
-        position = self._clock.take()
-        value = encode_message(_flags(will.qos, will.retain, will.body), wall_ms, client, will.topic, will.body)
-        if topic.wanted and self._stored[self.will_flags(will)]:
-            key = topic.key = self._store.key_of(will.topic)
-            topic.rolls = self._store.rolls
-            self._store.append(draft.ops, key, position, value)
-            self._tail.append(position, will.topic, value, key)
-            self._store.bytes_put[key[0]] += len(value)
-            self.counters.stored += 1
-        if will.retain:
-            return self._retain(draft, topic, will.topic, position, value, will.body)
-        return 0
+    def enter(self, draft: Draft, client: bytes, flags: int, name: bytes, body: bytes, at_ms: int) -> tuple[bool, int]:
+        """A message that comes over no connection of its client (a will, or one of a writer) enters the log.
 
-    def will_flags(self, will: Will) -> int:
-        """The flags of a will as a message on its way."""
-        flags = will.qos << 1 | int(will.retain)
-        if self._persistence is not None and self._persistence.excludes(will.qos, will.topic):
+        flags: entering_flags. Whether it is stored for somebody; and the outbox position of its retained copy, or 0.
+        """
+        topic = self._topics.get(name)
+        if topic is None or topic.stamp != self._routes.generation:
+            topic = self._remember(name)
+        store = self._store
+        position = self._clock.take()
+        retain = flags & 1
+        value = encode_message(_flags(flags >> 1 & 3, retain, body), at_ms, client, name, body)
+        stores = bool(topic.wanted and self._stored[flags])
+        if stores:
+            key = topic.key
+            if key is None or topic.rolls != store.rolls:
+                key = topic.key = store.key_of(name)
+                topic.rolls = store.rolls
+            store.append(draft.ops, key, position, value)
+            self._tail.append(position, name, value, key)
+            store.bytes_put[key[0]] += len(value)
+            self.counters.stored += 1
+            self.counters.stored_bytes += len(value)
+        return stores, self._retain(draft, topic, name, position, value, body) if retain else 0
+
+    def entering_flags(self, qos: int, retain: int | bool, topic: bytes) -> int:
+        """The flags of a message on its way that no gateway has marked."""
+        flags = qos << 1 | int(retain)
+        if self._persistence is not None and self._persistence.excludes(qos, topic):
             flags |= NOT_STORED
         return flags
 

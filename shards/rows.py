@@ -2,7 +2,7 @@
 
 Every key begins with one family byte.  Rows of a client are `family | u16 length | client id | suffix`, so that all rows
 of one family of one client are adjacent.  Values are msgpack arrays whose first element is the version of that row kind.
-docs/formats.md has the page.  Who writes:  the shard's own core (c s e i n o m R t a f z T L) or, through Commit, the session
+docs/formats.md has the page.  Who writes:  the shard's own core (c s e i n o m R t a f z T L A) or, through Commit, the session
 actor that owns the sessions (u p r q w x; an ended session's are erased by the shard).
 
     c  connection      client                 newest connection number, gateway, whether it lives
@@ -25,6 +25,7 @@ actor that owns the sessions (u p r q w x; an ended session's are erased by the 
     a  applied         u8 shard               how far that shard's retained messages are applied here
     f  outbox          u8 shard | u64 pos     a retained message on its way to its home
     L  lease           name                   what a reader makes messages wait for (shards.leases)
+    A  writer          name                   what was taken last of a writer that is no client (shards.writers)
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _u64 = struct.Struct(">Q")
 CONNECTION, SESSION, INCOMING, SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK = b"c", b"s", b"i", b"u", b"p", b"r", b"q", b"w"
 ENDED, LOSS = b"e", b"x"
 TIMER, SLOT, REFUSED_SENDER, OWNER, META, ROUTE, RETAINED, APPLIED, OUTBOX = b"T", b"n", b"z", b"o", b"m", b"R", b"t", b"a", b"f"
-LEASE = b"L"
+LEASE, WRITER = b"L", b"A"
 
 COMMITTED_BY_OWNER = frozenset((SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK, LOSS))
 """The families that a Commit may write."""

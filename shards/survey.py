@@ -37,6 +37,7 @@ from shards.rows import (
     SUBSCRIPTION,
     TIMER,
     WORK,
+    WRITER,
     LossRow,
     SubscriptionRow,
     client_key,
@@ -56,7 +57,7 @@ KINDS = {
     PLACE: "places", RANGE: "ranges", PROGRESS: "progress", LOSS: "losses", WORK: "routes to remove", TIMER: "timers",
     SLOT: "answers of links", REFUSED_SENDER: "refused senders", OWNER: "owner", META: "meta", ROUTE: "routes",
     RETAINED: "retained messages",
-    APPLIED: "applied", OUTBOX: "outbox", LEASE: "leases", ROW_PREFIX: "generations", DROPPED_ROW: "dropped generations",
+    APPLIED: "applied", OUTBOX: "outbox", LEASE: "leases", WRITER: "writers", ROW_PREFIX: "generations", DROPPED_ROW: "dropped generations",
 }  # fmt: skip
 _CHUNK = 1000
 _BYTES = 4 << 20
