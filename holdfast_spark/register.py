@@ -15,13 +15,24 @@ from collections.abc import Mapping, MutableMapping
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+from holdfast_spark.acks import acknowledge
+from holdfast_spark.options import read_options
 from holdfast_spark.source import HoldfastDataSource
 
+_listening: set[tuple[str, str]] = set()
+"""Which sessions tell which brokers what is committed: Spark would call a second listener as well."""
 _SECRETS = ("token", "tokenFile")
 
 
 def register(spark: SparkSession, **defaults: str) -> None:
+    """Once more is no harm: the defaults are those of the last time."""
     spark.dataSource.register(bound(defaults))
+    if "brokers" not in defaults:
+        return
+    heard = (str(spark.sparkContext.applicationId), defaults["brokers"])
+    if heard not in _listening:
+        acknowledge(spark, read_options(defaults, stream=None).endpoint)
+        _listening.add(heard)
 
 
 def bound(defaults: Mapping[str, str]) -> type[HoldfastDataSource]:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,8 @@ MASTER = "local[*,4]"
 """All cores, and four tries of a task: without the number a local Spark gives up at the first, and a restart of the broker ends queries."""
 TOKEN_FILE = "pipeline.token"
 """Below the data directory; the reader makes it."""
-WANTED_EVERY_S = 60.0
+WANTED_EVERY_S = 20.0
+"""How long the reader may be without a connection is a setting, minutes unless somebody says otherwise."""
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
 ALWAYS: Mapping[str, str] = {
@@ -49,6 +51,10 @@ ON_THIS_MACHINE: Mapping[str, str] = {
 }
 
 
+class NoBroker(Exception):
+    """The broker of a data directory cannot be read from; the message is one sentence for people."""
+
+
 def session(
     data_dir: str | os.PathLike[str] | None = None,
     *,
@@ -63,7 +69,7 @@ def session(
 
     progress: bars of Spark's on standard error; by itself when that is a terminal. conf: what Spark is told besides; it has the last
     word.
-    NoSpark: it cannot run here, one sentence why.
+    NoSpark, NoBroker: one cannot be had; one sentence why.
     """
     try:
         from pyspark import SparkContext
@@ -92,10 +98,20 @@ def session(
 
 
 def _of_data_dir(data_dir: Path) -> dict[str, str]:
+    """Where the reader of this machine's broker is, and what it is asked with. Starts it when nobody has."""
     # Imported here: who reads over the network needs nothing of the broker's processes.
+    from actors.admin import NotReached, running
     from actors.reader.demand import demand
+    from actors.reader.options import reader_options
+    from actors.snapshot import settings_in_force
 
-    return {"brokers": demand(data_dir), "tokenFile": str(data_dir.resolve() / TOKEN_FILE)}
+    try:
+        address = demand(data_dir)
+        options = reader_options(settings_in_force(running(data_dir)))
+    except NotReached as error:
+        raise NoBroker(str(error)) from None
+    tls = {"tls": "true", "caFile": options.tls_cert} if options.tls_cert else {}
+    return {"brokers": str(address), "tokenFile": str(data_dir.resolve() / TOKEN_FILE), **tls}
 
 
 def _keep_wanting(spark: SparkSession, data_dir: Path) -> None:
@@ -106,14 +122,12 @@ def _keep_wanting(spark: SparkSession, data_dir: Path) -> None:
     context = spark.sparkContext
 
     def ask() -> None:
-        while not ended.wait(WANTED_EVERY_S) and context._jsc is not None:
-            try:
+        while context._jsc is not None:
+            time.sleep(WANTED_EVERY_S)
+            # The broker may be down for a moment, or for good: a query that needs it says so itself.
+            with suppress(Exception):
                 demand(data_dir)
-            except Exception:
-                # The broker may be down for a moment, or for good: a query that wants it then says so itself.
-                continue
 
-    ended = threading.Event()
     threading.Thread(target=ask, name="holdfast-reader-wanted", daemon=True).start()
 
 
