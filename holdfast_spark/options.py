@@ -219,17 +219,7 @@ _OF_A_LEASE: Final = ("leaseTtl", "leaseMaxAge", "leaseMaxBytes", "leaseBlock", 
 
 def read_options(given: Mapping[str, str], *, stream: bool | None) -> ReadOptions:
     """All options of a reading; stream None: of either kind. Reads the files that they name: on the driver, which is where they are."""
-    spelled = {name.lower(): name for name in OPTIONS}
-    found: dict[str, Any] = {}
-    for key, text in given.items():
-        name = spelled.get(key.lower())
-        if name is None:
-            raise OptionError(f"option {key!r} is unknown; wanted is one of {', '.join(OPTIONS)}")
-        try:
-            found[name] = OPTIONS[name](str(text))
-        except ValueError as error:
-            shown = "the text" if name == "token" else repr(str(text)[:100])
-            raise OptionError(f"option {name} is {shown}; wanted is {error}") from None
+    found = read_values(given, OPTIONS)
     _check_together(found, stream=stream)
     lease = None
     if "lease" in found:
@@ -242,7 +232,7 @@ def read_options(given: Mapping[str, str], *, stream: bool | None) -> ReadOption
             found.get("capture", ()),
         )
     return ReadOptions(
-        endpoint=_endpoint(found),
+        endpoint=endpoint_of(found),
         filters=found.get("topicFilter", ("#",)),
         clients=found.get("clientIds"),
         shards=found.get("shards"),
@@ -268,9 +258,8 @@ def _check_together(found: Mapping[str, Any], *, stream: bool | None) -> None:
     for name in () if stream is None else _BATCH_ONLY if stream else _STREAM_ONLY:
         if name in found:
             raise OptionError(f"option {name} is for {'batch' if stream else 'stream'} reading, and this is the other")
-    for first, second in (("token", "tokenFile"), ("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
-        if first in found and second in found:
-            raise OptionError(f"options {first} and {second} say the same thing twice; leave one out")
+    for first, second in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
+        _either(found, first, second)
     for name in _OF_A_LEASE:
         if name in found and "lease" not in found:
             raise OptionError(f"option {name} belongs to a lease, and option lease is not given")
@@ -280,11 +269,34 @@ def _check_together(found: Mapping[str, Any], *, stream: bool | None) -> None:
         raise OptionError("option endingOffsets is 'earliest'; wanted is latest, lease or an offset, since nothing is before the earliest")
     if "maxTriggerDelay" in found and "minRowsPerTrigger" not in found:
         raise OptionError("option maxTriggerDelay is how long minRowsPerTrigger may wait, and that is not given")
+
+
+def _either(found: Mapping[str, Any], first: str, second: str) -> None:
+    if first in found and second in found:
+        raise OptionError(f"options {first} and {second} say the same thing twice; leave one out")
+
+
+def read_values(given: Mapping[str, str], table: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+    """The values of options as Spark gives them, by their names in the table, whatever their capitals."""
+    spelled = {name.lower(): name for name in table}
+    found: dict[str, Any] = {}
+    for key, text in given.items():
+        name = spelled.get(key.lower())
+        if name is None:
+            raise OptionError(f"option {key!r} is unknown; wanted is one of {', '.join(table)}")
+        try:
+            found[name] = table[name](str(text))
+        except ValueError as error:
+            shown = "the text" if name == "token" else repr(str(text)[:100])
+            raise OptionError(f"option {name} is {shown}; wanted is {error}") from None
+    return found
+
+
+def endpoint_of(found: Mapping[str, Any]) -> Endpoint:
+    """Where the reader is, of the values of options."""
+    _either(found, "token", "tokenFile")
     if "caFile" in found and not found.get("tls", False):
         raise OptionError("option caFile is given and tls is not true; wanted are both or neither")
-
-
-def _endpoint(found: Mapping[str, Any]) -> Endpoint:
     if "brokers" not in found:
         raise OptionError("option brokers is missing; wanted is host:port of a reader, such as 127.0.0.1:7883")
     token = found.get("token")
