@@ -1,5 +1,7 @@
 """The controller: makes every actor of this broker, has them started in order, and puts back what Ray has given up.
 
+The reader is one of them while it is wanted (actors.reader.keeping), and nobody waits for it.
+
 Also brings changed settings (actors.snapshot) to those that run: it looks for a newer snapshot twice a second, and tells whoever has not
 said that it has it, until it has. A controller that is started anew tells everybody again, which changes nothing.
 
@@ -18,6 +20,8 @@ import structlog
 
 from actors.logs import set_level
 from actors.ports import Gone, Member, Unavailable
+from actors.reader.keeping import is_wanted
+from actors.reader.options import reader_options
 from actors.snapshot import Watched
 from actors.topology import Announcement, Health, Role, Topology, announce, member_name
 from config.load import from_json
@@ -25,17 +29,21 @@ from config.schema import Config
 
 ROUND_S = 2.0
 SETTINGS_EVERY_S = 0.5
+READER_EVERY_S = 0.25
 ANSWER_S = 5.0
 PAUSE_S = 0.1
 BEGIN_ORDERLY_S = 20.0
 """How long the next kind waits for the one it builds on. Not a condition: links redial, and a broken shard must not keep others down."""
-STOP_S: dict[Role, float] = {"gateway": 4.0, "session": 4.0, "shard": 10.0}
+STOP_S: dict[Role, float] = {"reader": 6.0, "gateway": 4.0, "session": 4.0, "shard": 10.0}
 
 
 class Deployment(Protocol):
     """Makes actors. Asked for one that is there already, it gives that one."""
 
     def create(self, role: Role, index: int) -> Member: ...
+
+    def find(self, role: Role, index: int) -> Member | None:
+        """One that is there."""
 
 
 class ControllerServer:
@@ -66,7 +74,8 @@ class ControllerServer:
         for role in ("shard", "session", "gateway"):
             await asyncio.gather(*[self._begin(*member) for member in self._members if member[0] == role])
         self._announcement = announcement
-        self._watching = [asyncio.get_running_loop().create_task(each) for each in (self._watch(), self._bring_settings())]
+        tasks = (self._watch(), self._bring_settings(), self._tend_reader())
+        self._watching = [asyncio.get_running_loop().create_task(each) for each in tasks]
         return announcement
 
     async def stop(self) -> None:
@@ -106,8 +115,10 @@ class ControllerServer:
         unwell: set[tuple[Role, int]] = set()
         while True:
             await asyncio.sleep(ROUND_S)
-            for role, index in self._members:
-                member = (role, index)
+            for member in list(self._members):
+                role, index = member
+                if member not in self._members:
+                    continue  # The reader was let go meanwhile.
                 try:
                     health = await self._members[member].health(ANSWER_S)
                     if not health.ready:
@@ -123,7 +134,43 @@ class ControllerServer:
                 except Gone as error:
                     self._log.error("member.gone", member=member_name(role, index), reason=str(error))
                     unwell.add(member)
-                    self._members[member] = self._deployment.create(role, index)
+                    if member in self._members:
+                        self._members[member] = self._deployment.create(role, index)
+
+    async def _tend_reader(self) -> None:
+        reader: tuple[Role, int] = ("reader", 0)
+        # A controller before this one may have made it.
+        left = self._deployment.find(*reader)
+        if left is not None:
+            self._members[reader] = left
+        version, when = -1, reader_options(from_json(self._settings.snapshot.config)).when
+        while True:
+            if version != self._settings.snapshot.version:
+                version, when = self._settings.snapshot.version, reader_options(from_json(self._settings.snapshot.config)).when
+            wanted = is_wanted(self._topology.run_dir, when)
+            if wanted and reader not in self._members:
+                self._log.info("reader.wanted", when=when)
+                self._taken.pop(reader, None)
+                self._members[reader] = self._deployment.create(*reader)
+                await self._begin_reader(self._members[reader])
+            elif not wanted and (member := self._members.pop(reader, None)) is not None:
+                self._log.info("reader.let_go", when=when)
+                await self._end_reader(member)
+            await asyncio.sleep(READER_EVERY_S)
+
+    async def _begin_reader(self, member: Member) -> None:
+        try:
+            await member.begin(BEGIN_ORDERLY_S)
+        except (Gone, Unavailable) as error:
+            # It is among those that are watched: there it is begun again, or made anew.
+            self._log.warning("member.unavailable", member=member_name("reader", 0), reason=str(error))
+
+    async def _end_reader(self, member: Member) -> None:
+        try:
+            await member.stop(STOP_S["reader"])
+        except (Gone, Unavailable) as error:
+            self._log.warning("member.not_stopped", member=member_name("reader", 0), reason=str(error))
+        member.end()
 
     async def _bring_settings(self) -> None:
         refused: set[tuple[tuple[Role, int], int]] = set()
@@ -141,6 +188,8 @@ class ControllerServer:
     async def _bring(self, member: tuple[Role, int]) -> tuple[tuple[Role, int], str]:
         """The member, and why it has not taken them; it is asked again."""
         snapshot = self._settings.snapshot
+        if member not in self._members:
+            return member, ""
         try:
             self._taken[member] = await self._members[member].reconfigure(snapshot.version, snapshot.config, ANSWER_S)
         except (Unavailable, Gone) as error:

@@ -58,6 +58,14 @@ class GatewayHost(Host):
         super().__init__(topology, "gateway", index, GatewayServer(topology, index), restarted=prepare(topology, "gateway", index))
 
 
+class ReaderHost(Host):
+    def __init__(self, topology: Topology, index: int) -> None:
+        from actors.reader.server import ReaderServer, yield_to_others
+
+        yield_to_others()
+        super().__init__(topology, "reader", index, ReaderServer(topology, index), restarted=prepare(topology, "reader", index))
+
+
 class ControllerHost(Host):
     def __init__(self, topology: Topology, index: int, table: str) -> None:
         server = ControllerServer(topology, index, RayDeployment(topology, table))
@@ -68,11 +76,12 @@ ShardActor = ray.remote(ShardHost)
 SessionActor = ray.remote(SessionHost)
 GatewayActor = ray.remote(GatewayHost)
 ControllerActor = ray.remote(ControllerHost)
+ReaderActor = ray.remote(ReaderHost)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Which class plays which role."""
+    """Which class plays which role; the controller and the reader are the same in all."""
 
     shard: ActorClass
     session: ActorClass
@@ -94,7 +103,7 @@ class RayDeployment:
     def create(self, role: Role, index: int) -> RayMember:
         if role == "controller":
             return RayMember(ControllerActor.options(**self._options(role, index)).remote(self._topology, index, self._table_name))
-        actor: ActorClass = getattr(self._table, role)
+        actor: ActorClass = ReaderActor if role == "reader" else getattr(self._table, role)
         return RayMember(actor.options(**self._options(role, index)).remote(self._topology, index))
 
     def find(self, role: Role, index: int) -> RayMember | None:

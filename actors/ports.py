@@ -41,6 +41,9 @@ class Member(Protocol):
     async def reconfigure(self, version: int, config: str, within: float) -> int:
         """actors.host.Host.reconfigure."""
 
+    def end(self) -> None:
+        """End the process, for good."""
+
 
 class RayMember:
     """A Member that lives in a Ray actor made by actors.deploy."""

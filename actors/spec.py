@@ -71,7 +71,7 @@ def running_text(data_dir: Path, listeners: Iterable[ListenerInfo], dashboard: s
         if listener.shared:
             shared[listener.kind, listener.host, listener.port] = None
         else:
-            own.append(f"gateway {listener.gateway}: {_address(listener.host, listener.port)}")
+            own.append(f"{listener.owner.replace('-', ' ')}: {_address(listener.host, listener.port)}")
     endpoints = [f"{'mqtt' if kind == 'tcp' else kind}://{_address(host, port)}" for kind, host, port in shared]
     lines = [f"Holdfast is up: {', '.join(endpoints) or 'no shared listener'}" + (f" ({'; '.join(own)})" if own else "")]
     lines.append(f"data directory: {data_dir} (logs: {log_dir})")

@@ -25,6 +25,8 @@ from actors.processes import ProcessId, start_time
 
 Role = Literal["shard", "session", "gateway", "controller", "reader"]
 LOCAL_RAY = "local"
+PIPELINE = "pipeline"
+"""The kind of listener at which the reader speaks its protocol; no MQTT client connects there."""
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -133,11 +135,16 @@ class ListenerInfo:
 
     gateway: int
     kind: str
-    """`tcp` for MQTT over plain TCP; later also `tls`, `ws`, `wss`."""
+    """`tcp` for MQTT over plain TCP; later also `tls`, `ws`, `wss`. PIPELINE: that of the reader."""
     host: str
     port: int
     shared: bool
     """True when every gateway listens on this port and the kernel deals the connections out."""
+
+    @property
+    def owner(self) -> str:
+        """The process whose listener it is."""
+        return member_name("reader" if self.kind == PIPELINE else "gateway", self.gateway)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 
 from actors.census import take_census
-from actors.topology import member_name
 from cli.paths import data_path
 
 
@@ -25,7 +24,7 @@ def status(
     census = take_census(data_path(data_dir))
     if as_json:
         # By the name that `processes` has for it.
-        listeners = [{**dataclasses.asdict(listener), "gateway": member_name("gateway", listener.gateway)} for listener in census.listeners]
+        listeners = [{**dataclasses.asdict(listener), "gateway": listener.owner} for listener in census.listeners]
         processes = [dataclasses.asdict(row) for row in census.processes]
         alarms = [dataclasses.asdict(alarm) for alarm in census.alarms]
         facts = {"ready": census.ready, "data_dir": str(census.data_dir), "listeners": listeners, "processes": processes, "alarms": alarms}
@@ -36,7 +35,6 @@ def status(
         print(f"  ALARM {alarm.name}: {alarm.cause}")
     for listener in census.listeners:
         shared = " (shared)" if listener.shared else ""
-        gateway = member_name("gateway", listener.gateway)
-        print(f"  {listener.kind:<4} {listener.host}:{listener.port} {gateway}{shared}")
+        print(f"  {listener.kind:<4} {listener.host}:{listener.port} {listener.owner}{shared}")
     for row in census.processes:
         print(f"  {row.pid:>8} {row.role:<10} {row.name}")

@@ -15,6 +15,7 @@ import structlog
 
 from actors.clocks import Steady
 from actors.reader.access import Keys, own_token
+from actors.reader.keeping import let_go
 from actors.reader.limits import Pace, Slots
 from actors.reader.options import ReaderOptions, reader_options
 from actors.reader.shard_side import LinkSide
@@ -22,11 +23,11 @@ from actors.reader.tcp import Doors, tls_context
 from actors.reader.verbs import Desk
 from actors.reader.views import Views
 from actors.snapshot import settings_in_force
-from actors.topology import Announcement, Health, ListenerInfo, Topology, announce, member_name, write_whole
+from actors.topology import PIPELINE, Announcement, Health, ListenerInfo, Topology, announce, member_name, write_whole
 from config.schema import Config
 
 NICE = 10
-KIND = "pipeline"
+IDLE_LOOK_S = 0.5
 _PORT_FILE = "reader.port"
 _SCRATCH = "reader-scratch"
 log = structlog.get_logger(__name__)
@@ -66,10 +67,10 @@ class ReaderServer:
         self._side, self._views, self._doors = side, views, doors
         # Any free port was asked for: that one stays ours, as those who read know it.
         write_whole(topology.run_dir / _PORT_FILE, str(port))
-        os.setpriority(os.PRIO_PROCESS, 0, NICE)
-        listener = ListenerInfo(0, KIND, options.host, port, shared=False)
+        listener = ListenerInfo(0, PIPELINE, options.host, port, shared=False)
         self._started = Announcement("reader", self._name, os.getpid(), (listener,))
         announce(topology, self._started)
+        self._looking = loop.create_task(self._look_whether_idle())
         log.info("reader.started", host=options.host, port=port, tls=tls is not None)
         return self._started
 
@@ -77,6 +78,7 @@ class ReaderServer:
         if self._started is None:
             return
         self._started = None
+        self._looking.cancel()
         (self._topology.run_dir / f"{self._name}.json").unlink(missing_ok=True)
         # Threads that wait for the loop are answered meanwhile.
         await asyncio.get_running_loop().run_in_executor(None, self._doors.stop)
@@ -98,9 +100,25 @@ class ReaderServer:
         self._keys.change(options.tokens)
         self._doors.connections_max = options.max_connections
 
-    def idle(self) -> bool:
-        """Nobody was connected for so long that the process may end, if it runs on demand."""
-        return self._started is not None and self._doors.idle_s > self._options.idle_stop_s
+    async def _look_whether_idle(self) -> None:
+        """Whoever ends the process sees that the file is gone (actors.reader.keeping)."""
+        told = False
+        while True:
+            await asyncio.sleep(IDLE_LOOK_S)
+            options = self._options
+            if options.when == "on demand" and let_go(self._topology.run_dir, self._doors.idle_s, options.idle_stop_s):
+                if not told:
+                    log.info("reader.idle", idle_s=round(self._doors.idle_s, 1))
+                told = True
+
+
+def yield_to_others() -> None:
+    """Every thread of this process, and all that come from them, after whoever else wants a core."""
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            os.setpriority(os.PRIO_PROCESS, int(thread), NICE)
+        except ProcessLookupError:
+            pass  # It has ended.
 
 
 def release() -> str:

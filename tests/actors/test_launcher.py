@@ -318,10 +318,15 @@ class Cluster:
         self.refusals: dict[str, list[Exception]] = {}
         self.versions: dict[str, int] = {}
         """What a member says to have, when that is not what it was told."""
+        self.left = ""
+        """One that a controller before has made."""
 
     def create(self, role: Role, index: int) -> FakeMember:
         self.log.append(f"create {role}-{index}")
         return FakeMember(self, f"{role}-{index}")
+
+    def find(self, role: Role, index: int) -> FakeMember | None:
+        return FakeMember(self, self.left) if self.left == f"{role}-{index}" else None
 
 
 class FakeMember:
@@ -349,6 +354,9 @@ class FakeMember:
     async def reconfigure(self, version: int, config: str, within: float) -> int:
         await self._asked(f"settings {version}")
         return self._cluster.versions.get(self._name, version)
+
+    def end(self) -> None:
+        self._cluster.log.append(f"end {self._name}")
 
 
 async def test_actors_are_made_together_and_begun_in_order(tmp_path: Path) -> None:

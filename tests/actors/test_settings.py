@@ -6,6 +6,7 @@ from typing import get_args
 
 import pytest
 
+from actors.reader.options import reader_options
 from actors.settings import gateway_options, persistence, session_options, shard_options, store_options
 from config.changes import changes
 from config.load import load
@@ -124,6 +125,9 @@ OTHERS = {
     "durable_storage.messages.capture": '["alarms/#"]',
     "log.level": "error",
     "storage_quota": "3MiB",
+    "pipeline.reader": "never",
+    "pipeline.bytes_per_s": "3MiB",
+    "pipeline.tokens": f'[{{name = "lake", sha256 = "{"0" * 64}", filters = ["#"]}}]',
 }
 """Another value of those for which there is none by the kind alone."""
 BY_SHELLS = ("log.level", "gateway.connect_bytes_max", "storage_quota")
@@ -142,5 +146,5 @@ def test_every_setting_that_may_change_while_the_broker_runs_reaches_a_core(key:
     running, wanted = load(environ={}), load(sets=[f"{key}={another(key)}"], environ={})
     found = changes(running, wanted, 1)
     assert [change.key for change in found.applied] == [key] and value_at(found.config, key) == value_at(wanted, key)
-    cores = (gateway_options, session_options, shard_options, store_options)
+    cores = (gateway_options, session_options, shard_options, store_options, reader_options)
     assert key in BY_SHELLS or any(options(running) != options(found.config) for options in cores)
