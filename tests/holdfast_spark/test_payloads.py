@@ -8,30 +8,18 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import cbor2
+import msgpack
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_type
 
+from holdfast_spark.inference import inferred
+from holdfast_spark.payloads import ERROR_FIELD, RULE_FIELD, Plan, Unreadable, coerced, json_text, levels_of, load, matches, regex_of
 from mqtt.topics import matches as mqtt_matches
-
-cbor2 = pytest.importorskip("cbor2", reason="needs spark: pip install -r requirements/spark.txt")
-msgpack = pytest.importorskip("msgpack")
-pa = pytest.importorskip("pyarrow", reason="needs spark: pip install -r requirements/spark.txt")
-t = pytest.importorskip("pyspark.sql.types", reason="needs spark: pip install -r requirements/spark.txt")
-
-from holdfast_spark.inference import inferred  # noqa: E402  # the same
-from holdfast_spark.payloads import (  # noqa: E402  # after what it needs was found
-    ERROR_FIELD,
-    RULE_FIELD,
-    Plan,
-    Unreadable,
-    coerced,
-    json_text,
-    levels_of,
-    load,
-    matches,
-    regex_of,
-)
 
 PACK = {"cbor": cbor2.dumps, "msgpack": msgpack.packb}
 BOTH = pytest.mark.parametrize("format", ["cbor", "msgpack"])
@@ -161,8 +149,6 @@ def test_a_payload_with_a_changed_byte_is_a_value_or_one_sentence(format: str, v
 
 
 def _arrow(of: Any) -> Any:
-    from pyspark.sql.pandas.types import to_arrow_type
-
     return to_arrow_type(of, timezone="UTC")
 
 
