@@ -47,7 +47,9 @@ def test_what_names_no_sequence_is_said_to_name_none(text: str) -> None:
 
 # ---------------------------------------------------------------------------------------------------- in Spark
 
-COLUMNS = "topic string, payload binary, client_id string, qos tinyint, shard int, offset bigint, user_properties array<struct<key:string,value:string>>"
+COLUMNS = "topic string, payload binary, client_id string, qos tinyint, shard int, offset bigint, user_properties " + (
+    "array<struct<key:string,value:string>>"
+)
 Row = tuple[str, bytes, str, int, int, int, list[tuple[str, str]] | None]
 
 
