@@ -13,7 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from holdfast_spark.client import Client
@@ -24,6 +32,7 @@ from holdfast_spark.planning import Gap, Plan, State, at_time, behind_time, cuts
 from holdfast_spark.pushing import narrowed
 from holdfast_spark.reading import read_work, reading_of
 from holdfast_spark.schema import TYPES, ddl
+from holdfast_spark.sink import batch_writer, stream_writer
 from holdfast_spark.streaming import HoldfastStreamReader
 
 
@@ -43,6 +52,12 @@ class HoldfastDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return HoldfastStreamReader(read_options(self.options, stream=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return stream_writer(self.options, schema, overwrite)
 
 
 class HoldfastReader(DataSourceReader):
