@@ -13,7 +13,6 @@ from pathlib import Path
 
 import structlog
 
-from actors.clocks import Steady
 from actors.reader.access import Keys, own_token
 from actors.reader.keeping import let_go
 from actors.reader.limits import Pace, Slots
@@ -53,9 +52,8 @@ class ReaderServer:
         self._slots, self._pace = Slots(options.max_scans), Pace(options.bytes_per_s)
         side = LinkSide(topology, loop)
         views = Views([topology.store_path(shard) for shard in range(topology.n_shards)], topology.run_dir / _SCRATCH, side)
-        steady = Steady(topology.run_dir, topology.n_shards)
         store = f"{topology.site}:{topology.incarnation}"
-        desk = Desk(store, release(), views, side, self._keys, self._slots, self._pace, steady.now_ms)
+        desk = Desk(store, release(), views, side, self._keys, self._slots, self._pace)
         doors = Doors(options.host, options.port or _port_before(topology.run_dir), desk.converse, options.max_connections, tls)
         # Links first: whoever finds the door open is answered.
         await side.start()

@@ -10,7 +10,8 @@ are in no log and in no error.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +19,14 @@ import structlog
 
 from actors.reader import asked
 from actors.reader.access import Access, Keys
+from actors.reader.appending import append
 from actors.reader.leasing import lease
 from actors.reader.limiting import Range, limit
 from actors.reader.limits import Pace, Slots
 from actors.reader.planning import behind, cuts, find, gaps, units, wall
 from actors.reader.scanning import Scan, blocks
 from actors.reader.shard_side import ShardAway, ShardSide
+from actors.reader.surveying import retention, survey
 from actors.reader.views import Seen, Views
 from holdfast_spark.protocol import (
     BLOCK_BYTES_MAX,
@@ -66,13 +69,21 @@ class Desk:
     keys: Keys
     slots: Slots
     pace: Pace
-    now_ms: Callable[[], int]
-    """Steady time."""
     slot_within_s: float = SLOT_WITHIN_S
 
     @property
     def n_shards(self) -> int:
         return self.views.count
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        if not self.slots.take(self.slot_within_s):
+            found = f"{self.slots.count} scans are under way, which is as many as pipeline.max_scans allows"
+            raise Refused(Code.BUSY, found, {"retry_after": RETRY_AFTER_S})
+        try:
+            yield
+        finally:
+            self.slots.give()
 
     def converse(self, wire: Wire) -> None:
         """All that is said on one connection. Raises WireError when it ends, or may not go on."""
@@ -88,7 +99,7 @@ class Conversation:
         self._access: Access
         self._verbs: dict[str, Callable[[asked.Request], Answer]] = {
             "CUTS": self._cuts, "FIND": self._find, "LIMIT": self._limit, "PLAN": self._plan, "SCAN": self._scan,
-            "LEASE": self._lease,
+            "LEASE": self._lease, "APPEND": self._append, "STATS": self._stats,
         }  # fmt: skip
 
     def run(self) -> None:
@@ -210,13 +221,9 @@ class Conversation:
             raise asked.senseless(f"from is {begin} and to {end}, and from must not be the greater one")
         scan = Scan(generation, begin - 1, end - 1, asked.filters(request, empty=self._access.all), asked.clients(request))
         self._access.check_filters(scan.filters)
-        if not desk.slots.take(desk.slot_within_s):
-            raise Refused(Code.BUSY, "as many scans are under way as pipeline.max_scans allows", {"retry_after": RETRY_AFTER_S})
-        try:
+        with desk.slot():
             seen = self._upto({shard: end})[shard]
             return self._send(shard, seen, scan)
-        finally:
-            desk.slots.give()
 
     def _send(self, shard: int, seen: Seen, scan: Scan) -> Answer:
         view, pace = seen.view, self._desk.pace
@@ -249,6 +256,21 @@ class Conversation:
 
     def _lease(self, request: asked.Request) -> Answer:
         return lease(self._desk.side, self._desk.n_shards, self._access, request)
+
+    def _append(self, request: asked.Request) -> Answer:
+        # It has come, or is on its way, whatever the answer will be.
+        frame = self._wire.receive(begins_within_s=WAIT_S)
+        return append(self._desk.side, self._desk.n_shards, self._access, request, frame)
+
+    def _stats(self, request: asked.Request) -> Answer:
+        filters = asked.filters(request, empty=self._access.all)
+        self._access.check_filters(filters)
+        desk = self._desk
+        with desk.slot():
+            seen = desk.views.fresh(range(desk.n_shards))
+            patterns = [row for shard in sorted(seen) for row in self._of(shard, survey, shard, seen[shard], filters)]
+        listed = lease(desk.side, desk.n_shards, self._access, {"do": "list"})
+        return {"patterns": patterns, **listed, "retention": retention(desk.side, desk.n_shards)}
 
     # ------------------------------------------------------------------ within
 

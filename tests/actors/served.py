@@ -170,7 +170,6 @@ class Served:
             Keys(TOKEN, tokens),
             slots,
             pace,
-            lambda: self.shards.cores[0].now_ms,
             slot_within_s=0.05,
         )
         self._connections_max = bounds.get("max_connections", 100)
