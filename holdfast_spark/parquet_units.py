@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast_spark.client import Unit
 from holdfast_spark.digest import MODULUS, row_hashes, sums, total
 
 HOUR_US: Final = 3_600_000_000
@@ -41,17 +42,9 @@ class Unlike(Exception):
     """What was read back is not what was written, or the scan gave something else than it said. The sentence is for people."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Unit:
-    """from <= position < to of one generation of one shard."""
-
-    shard: int
-    generation: int
-    start: int
-    stop: int
-
-    def __str__(self) -> str:
-        return f"shard {self.shard}, generation {self.generation}, positions {self.start} to {self.stop - 1}"
+def told(unit: Unit) -> str:
+    """For a sentence."""
+    return f"shard {unit.shard}, generation {unit.generation}, positions {unit.start} to {unit.stop - 1}"
 
 
 @dataclass(slots=True)
@@ -113,12 +106,14 @@ class Limits:
     """A file of about 128 MB, where messages are what they mostly are."""
 
 
+USUAL: Final = Limits()
+
 Scan = Callable[[Unit], Iterable[pa.RecordBatch]]
 """The rows of a unit; raises unless all of them came."""
 
 
 def write_units(
-    units: Iterable[Unit], scan: Scan, directory: Path, schema: pa.Schema, limits: Limits = Limits()
+    units: Iterable[Unit], scan: Scan, directory: Path, schema: pa.Schema, limits: Limits = USUAL
 ) -> Iterator[WrittenFile | ReadUnit]:
     """Read the units one after the other and write what they hold. Reports come when files are done; with the last one, everything is."""
     hours = _Hours(directory, schema, limits)
@@ -156,9 +151,9 @@ def read_back(path: Path, pieces: Iterable[Piece]) -> tuple[int, int, list[Piece
         unit, inside = piece.unit, offsets[first:beyond]
         lowest, highest = int(inside.min()), int(inside.max())
         if not (unit.start <= lowest and highest < unit.stop and (shards[first:beyond] == unit.shard).all()):
-            raise Unlike(f"the file {path} has rows from {lowest} to {highest} where {unit} was written")
+            raise Unlike(f"the file {path} has rows from {lowest} to {highest} where {told(unit)} was written")
         if not (generations[first:beyond] == unit.generation).all():
-            raise Unlike(f"the file {path} has rows of another generation where {unit} was written")
+            raise Unlike(f"the file {path} has rows of another generation where {told(unit)} was written")
         ts_sum = int(np.add.reduce(times[first:beyond].view(np.uint64)))
         found.append(Piece(unit, piece.rows, lowest, highest, total(hashes[first:beyond]), ts_sum))
         first = beyond

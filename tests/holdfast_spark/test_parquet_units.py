@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from holdfast_spark.client import Unit
 from holdfast_spark.digest import MODULUS, digest
-from holdfast_spark.parquet_units import HOUR_US, Limits, Piece, ReadUnit, Unit, Unlike, WrittenFile, read_back, write_units
+from holdfast_spark.parquet_units import HOUR_US, USUAL, Limits, Piece, ReadUnit, Unlike, WrittenFile, read_back, write_units
 from tests.holdfast_spark.some_rows import BEGAN_US, SCHEMA, Row, batch_of, row, some_rows
 
 A, B = Unit(0, 1, 0, 1000), Unit(1, 4, 0, 1000)
-USUAL = Limits()
 TINY = Limits(open_files=2, buffered_bytes=20_000, row_group_bytes=10_000, row_group_rows=100, file_raw_bytes=40_000)
 
 
