@@ -51,8 +51,10 @@ def bound(defaults: Mapping[str, str]) -> type[HoldfastDataSource]:
 def merged(defaults: Mapping[str, str], options: Mapping[str, str]) -> MutableMapping[str, str]:
     """Options as Spark gives them, whatever their capitals, and the defaults that go with them."""
     given: MutableMapping[str, str] = CaseInsensitiveDict(options)
+    if "brokers" in given:
+        return given
+    has_secret = any(secret in given for secret in _SECRETS)
     for name, value in defaults.items():
-        if name in given or "brokers" in given or (name in _SECRETS and any(secret in given for secret in _SECRETS)):
-            continue
-        given[name] = value
+        if name not in given and not (has_secret and name in _SECRETS):
+            given[name] = value
     return given
