@@ -143,12 +143,28 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A session as a user gets it, without the defaults of a data directory; the test says `needs("spark")`."""
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session as users get it; the test says `needs("spark")`. A read that names no brokers is told that nobody answers."""
     from pipeline.session import session
 
-    # Compiling well and collecting in parallel pay off later than a test ends.
-    found = session(master="local[2,4]", progress=False, conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"})
+    directory = tmp_path_factory.mktemp("spark")
+    found = session(
+        brokers="127.0.0.1:1",
+        token="none",
+        master="local[2,4]",
+        app="tests",
+        progress=False,
+        conf={
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": "600m",
+            # Compiling well and collecting in parallel pay off later than a test ends.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.local.dir": str(directory),
+            "spark.sql.warehouse.dir": str(directory / "warehouse"),
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.streaming.checkpointLocation": str(directory / "checkpoints"),
+        },
+    )
     yield found
     found.stop()
 
