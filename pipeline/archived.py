@@ -113,7 +113,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A commit without its place in the order. store: `site:incarnation`."""
+    """A commit without its place in the order. store: `site:incarnation`; filters: of what was archived, none for everything."""
 
     kind: Literal["archive", "compact"]
     store: str
@@ -123,6 +123,7 @@ class Draft:
     remove: tuple[str, ...] = ()
     reached: tuple[Reached, ...] = ()
     lost: tuple[Lost, ...] = ()
+    filters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,8 @@ class State:
     """SHA-256 of the last commit's bytes."""
     store: str = ""
     """Of the last commit. The site never changes; its incarnation may."""
+    filters: tuple[str, ...] = ()
+    """Of what is archived, the same in all commits; none: everything."""
     files: Mapping[str, ArchiveFile] = field(default_factory=dict)
     reached: Mapping[Generation, Reached] = field(default_factory=dict)
     lost: tuple[Lost, ...] = ()
@@ -177,6 +180,7 @@ class Commit:
             "remove": list(draft.remove),
             "reached": [each.as_json() for each in draft.reached],
             "lost": [each.as_json() for each in draft.lost],
+            "filters": list(draft.filters),
         }
         return sealed(content)
 
@@ -193,6 +197,7 @@ class Commit:
                 tuple(found["remove"]),
                 tuple(Reached.of(each) for each in found["reached"]),
                 tuple(Lost(*each) for each in found["lost"]),
+                tuple(found["filters"]),
             )
             return cls(found["number"], found["previous"], draft)
         except (KeyError, TypeError, ValueError) as error:
@@ -206,6 +211,8 @@ def applied(state: State, commit: Commit, data: bytes) -> State:
         raise ManifestDamaged(f"{where} does not follow commit {state.number}: one of them was changed or comes from another archive")
     if state.store and site_of(draft.store) != site_of(state.store):
         raise ManifestDamaged(f"{where} is of the site {site_of(draft.store)}, and those before it are of {site_of(state.store)}")
+    if state.number and draft.filters != state.filters:
+        raise ManifestDamaged(f"{where} is of the filters {list(draft.filters)}, and those before it are of {list(state.filters)}")
     files = dict(state.files)
     removed = {path: ms for path, ms in state.removed.items() if ms > draft.made_ms - REMOVED_KEPT_MS}
     before = _totals(files[path] for path in draft.remove if path in files)
@@ -237,7 +244,7 @@ def applied(state: State, commit: Commit, data: bytes) -> State:
             each = replace(each, start=was.start, rows=was.rows + each.rows, digest=(was.digest + each.digest) % MODULUS)
         reached[key] = each
     lost = tuple(sorted({*state.lost, *draft.lost}))
-    return State(commit.number, hashlib.sha256(data).hexdigest(), draft.store, files, reached, lost, removed)
+    return State(commit.number, hashlib.sha256(data).hexdigest(), draft.store, draft.filters, files, reached, lost, removed)
 
 
 def _totals(files: Iterable[ArchiveFile]) -> dict[Generation, tuple[int, int]]:
@@ -271,6 +278,7 @@ def encode_state(state: State) -> bytes:
         "number": state.number,
         "chain": state.chain,
         "store": state.store,
+        "filters": list(state.filters),
         "files": [state.files[path].as_json() for path in sorted(state.files)],
         "reached": [state.reached[key].as_json() for key in sorted(state.reached)],
         "lost": [each.as_json() for each in state.lost],
@@ -289,6 +297,7 @@ def decode_state(data: bytes, where: str) -> State:
             found["number"],
             found["chain"],
             found["store"],
+            tuple(found["filters"]),
             {file.path: file for file in files},
             {(each.shard, each.generation): each for each in reached},
             lost,

@@ -45,8 +45,9 @@ def follow(root: Path, manifest: Manifest, state: State, step: Step = nothing) -
     from deltalake.exceptions import CommitFailedError, DeltaError
 
     try:
-        table = DeltaTable.create(str(root), table_schema(), mode="ignore", partition_by=list(PARTITIONS), name="holdfast")
-        step("making the table")
+        if not DeltaTable.is_deltatable(str(root)):
+            step("making the table")
+            DeltaTable.create(str(root), table_schema(), mode="ignore", partition_by=list(PARTITIONS), name="holdfast")
         for _ in range(_TRIES):
             table = DeltaTable(str(root))
             reached = table.transaction_version(APPLICATION)
@@ -54,6 +55,7 @@ def follow(root: Path, manifest: Manifest, state: State, step: Step = nothing) -
                 return int(reached)
             if state.number == 0:
                 return 0
+            step("committing to the table")
             try:
                 _commit(table, root, manifest, state, reached)
             except CommitFailedError:
@@ -76,7 +78,7 @@ def files_of(root: Path) -> tuple[int | None, dict[str, int]]:
 
 
 def _files(table: Any) -> dict[str, int]:
-    found = pa.record_batch(table.get_add_actions(flatten=True))
+    found = pa.table(table.get_add_actions(flatten=True))
     paths, sizes = found.column("path").to_pylist(), found.column("size_bytes").to_pylist()
     return {unquote(path): size for path, size in zip(paths, sizes, strict=True)}
 
