@@ -174,12 +174,6 @@ def _lease_name(value: str) -> str:
     return value
 
 
-def _pushdown(value: str) -> bool:
-    if value not in ("auto", "true", "false"):
-        raise ValueError("auto, true or false")
-    return value != "false"
-
-
 OPTIONS: Final[Mapping[str, Callable[[str], Any]]] = {
     "brokers": parse_brokers,
     "token": _text,
@@ -208,7 +202,7 @@ OPTIONS: Final[Mapping[str, Callable[[str], Any]]] = {
     "leaseBlock": _flag,
     "capture": _filters,
     "dropExpired": _flag,
-    "pushdown": _pushdown,
+    "pushdown": _flag,
 }
 """Name -> how its text is read."""
 
@@ -249,7 +243,7 @@ def read_options(given: Mapping[str, str], *, stream: bool | None) -> ReadOption
         rows_per_partition=found.get("maxRowsPerPartition", ROWS_PER_PARTITION),
         fail_on_loss=found.get("failOnDataLoss", True),
         drop_expired=found.get("dropExpired", False),
-        pushdown=found.get("pushdown", True),
+        pushdown=found.get("pushdown", False),
         lease=lease,
     )
 

@@ -9,8 +9,7 @@ need of them travels with the reader, and they read no file and no setting.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -48,7 +47,8 @@ class HoldfastDataSource(DataSource):
         return ddl(columns or tuple(TYPES))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return HoldfastReader(read_options(self.options, stream=False), schema)
+        options = read_options(self.options, stream=False)
+        return (PushingReader if options.pushdown else HoldfastReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return HoldfastStreamReader(read_options(self.options, stream=True), schema)
@@ -61,22 +61,13 @@ class HoldfastDataSource(DataSource):
 
 
 class HoldfastReader(DataSourceReader):
-    """Reading at once: what is committed when the query is planned, or less where options say so."""
+    """Reading at once: what is committed when the query is planned, or less where options say so. Spark plans a DataFrame of this source
+    once, so everything made of one shows the same messages; who wants the newer ones loads it again."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._reading = reading_of(options, schema)
         self._scope = scope_of(options)
-
-    @property
-    def pushFilters(self) -> Any:  # Spark calls it as the method that it looks like
-        """Spark refuses to read from a source that has this method while spark.sql.python.filterPushdown.enabled is false, its default; and
-        nothing here can see which it is. So Spark is shown what it takes for the method of its base class, and calls ours when it may."""
-        return _Pushing(self) if self._options.pushdown else super().pushFilters
-
-    def narrow(self, filters: Sequence[Filter]) -> Iterator[Filter]:
-        self._scope = narrowed(self._scope, filters)
-        return iter(filters)
 
     def partitions(self) -> Sequence[InputPartition]:
         with Client(self._options.endpoint, who="spark driver") as client:
@@ -138,16 +129,13 @@ class HoldfastReader(DataSourceReader):
         return lease_cuts(client, self._options.lease, start="earliest")
 
 
-class _Pushing:
-    """Looks to Spark like the method of the base class, which it tells by ``__func__``, and is ours when called."""
+class PushingReader(HoldfastReader):
+    """Reads less where Spark tells of filters. Only for option pushdown=true, since Spark 4.3 keeps the narrowed reader with the DataFrame
+    and uses it for whatever else is made of that: the same DataFrame without the filter, or twice in one query, would miss rows."""
 
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: HoldfastReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> Iterator[Filter]:
-        return self._reader.narrow(filters)
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._scope = narrowed(self._scope, filters)
+        return filters
 
 
 def losses(options: Mapping[str, str], start: Offset, stop: Offset) -> list[Gap]:
