@@ -11,7 +11,7 @@ import sys
 import structlog
 import typer
 
-from cli import accept_loss, clock, config, down, leases, losses, reload, status, storage, up
+from cli import accept_loss, clock, config, down, leases, losses, pipeline, reload, status, storage, up
 
 app = typer.Typer(
     name="holdfast",
@@ -30,6 +30,7 @@ storage.app.command("losses")(losses.losses)
 storage.app.command("accept-loss")(accept_loss.accept)
 storage.app.add_typer(leases.app, name="lease")
 app.add_typer(storage.app, name="storage")
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def main() -> None:
