@@ -24,7 +24,8 @@ from actors.reader.verbs import Desk
 from actors.reader.views import Views
 from config.pipeline import Token
 from shards.engine_rocks import RocksEngine
-from shards.frames import Ask, Connect, Connected, Entry, Publish, Published, Query, Reply, Result, Told
+from shards.events import TickEnded
+from shards.frames import FRAMES_UNANSWERED_MAX, Answer, Ask, Connect, Connected, Entry, Publish, Published, Query, Reply, Result, Told
 from shards.ids import EXPIRY_NEVER
 from shards.options import ShardOptions
 from shards.slots import SlotTable
@@ -56,6 +57,16 @@ def said(topic: bytes, payload: bytes = b"", client: bytes = b"publisher") -> Sa
     return Said(topic, payload, client)
 
 
+class Core(Harness):
+    """Whether it holds what it promises is for its own tests to ask, after each tick."""
+
+    def tick(self, ms: int = 1, sync: bool = True) -> None:
+        self.now_ms += ms
+        self._carry_out(self.core.handle(TickEnded(self.now_ms * 1000, self.now_ms, self.now_ms)))
+        if sync:
+            self.commit()
+
+
 class Shards:
     """Real shard cores over RocksDB, and the reader's way to them."""
 
@@ -68,9 +79,9 @@ class Shards:
         self.table = SlotTable.initial(n_shards)
         self._ids = 0
         self._conns: dict[bytes, int] = {}
-        self.cores: list[Harness] = []
+        self.cores: list[Core] = []
         for shard, path in enumerate(self.paths):
-            core = Harness(RocksEngine(str(path)), shard, n_shards, options, store)
+            core = Core(RocksEngine(str(path)), shard, n_shards, options, store)
             core.link(_GATEWAY, "gateway", "gateway-0:1")
             core.link(_READER, "reader", "admin-reader:1")
             self.cores.append(core)
@@ -110,33 +121,52 @@ class Shards:
     # ------------------------------------------------------------------ what a test does to them
 
     def publish(self, messages: Sequence[Said]) -> None:
-        """In this order; on disk and committed on return. Those of one client that follow each other are one frame."""
+        """In this order within a shard; on disk and committed on return."""
         with self.lock:
+            for client in dict.fromkeys(each.client for each in messages):
+                if client not in self._conns:
+                    self._connect(client)
+            asked: dict[int, list[int]] = {}
             at = 0
             while at < len(messages):
                 upto = at + 1
                 while upto < len(messages) and upto - at < 1000 and messages[upto].client == messages[at].client:
                     upto += 1
-                self._publish(messages[at:upto])
+                shard, number = self._say(messages[at:upto])
+                asked.setdefault(shard, []).append(number)
+                if len(asked[shard]) == FRAMES_UNANSWERED_MAX:
+                    self._commit(shard, asked.pop(shard))
                 at = upto
+            for shard, numbers in asked.items():
+                self._commit(shard, numbers)
 
-    def _publish(self, messages: Sequence[Said]) -> None:
+    def _say(self, messages: Sequence[Said]) -> tuple[int, int]:
+        """The shard, and the number of the frame that was sent to it."""
         client = messages[0].client
-        core = self.cores[self.table.shard_of(client)]
-        if client not in self._conns:
-            (connected,) = core.ask(_GATEWAY, Connect(client, False, EXPIRY_NEVER, 5, None))
-            assert isinstance(connected, Connected) and connected.conn
-            self._conns[client] = connected.conn
+        shard = self.table.shard_of(client)
+        core = self.cores[shard]
         flags = bytes(2 * each.qos | each.retain for each in messages)
         times = {core.now_ms if each.published_at_ms is None else each.published_at_ms for each in messages}
         assert len(times) == 1, "messages of one client that are published together are of one time"
         bodies = [each.properties + each.payload for each in messages]
-        ids = [0 if not each.qos else 1 + number for number, each in enumerate(messages)]
-        (reply,) = core.ask(
-            _GATEWAY, Publish(client, self._conns[client], False, times.pop(), flags, ids, [each.topic for each in messages], bodies)
-        )
-        assert isinstance(reply, Published) and not reply.stale and not any(reply.codes), reply
+        ids = [1 + number if each.qos else 0 for number, each in enumerate(messages)]
+        topics = [each.topic for each in messages]
+        return shard, core.request(_GATEWAY, Publish(client, self._conns[client], False, times.pop(), flags, ids, topics, bodies))
+
+    def _connect(self, client: bytes) -> None:
+        (connected,) = self.cores[self.table.shard_of(client)].ask(_GATEWAY, Connect(client, False, EXPIRY_NEVER, 5, None))
+        assert isinstance(connected, Connected) and connected.conn
+        self._conns[client] = connected.conn
+
+    def _commit(self, shard: int, numbers: list[int]) -> None:
+        core = self.cores[shard]
+        core.tick()
+        core.settle()
+        answers = {frame.number: frame.replies for frame in core.sent[_GATEWAY] if isinstance(frame, Answer)}
         core.sent[_GATEWAY].clear()
+        for number in numbers:
+            (reply,) = answers[number]
+            assert isinstance(reply, Published) and not reply.stale and not any(reply.codes), reply
 
     def pass_time(self, ms: int) -> None:
         with self.lock:
@@ -208,11 +238,11 @@ class Served:
         self.shards.publish(messages)
 
     def roll(self) -> None:
-        """Every shard goes on in a new generation."""
+        """Every shard goes on in a new generation, unless there is nothing in its newest one."""
         before = [self.shards.generations(shard) for shard in range(len(self.shards.cores))]
         self.shards.pass_time(self.generation_ms + 1000)
         after = [self.shards.generations(shard) for shard in range(len(self.shards.cores))]
-        assert all(old[-1] < new[-1] for old, new in zip(before, after, strict=True)), (before, after)
+        assert before != after, before
 
     def drop(self, generation: int, shard: int = 0, reason: str = "period") -> None:
         """A sealed generation goes, as retention would have it go."""
