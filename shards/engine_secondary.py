@@ -4,18 +4,23 @@ It takes no lock and changes no file of the store. What it shows is the store at
 write-ahead log included, so also what is written and not yet synced. Every change is refused. Its own notes go into a scratch
 directory of the caller's.
 
-Catching up, RocksDB reads first the manifest and then the logs. A log that the owner flushed and deleted in between is in neither, and
-RocksDB says nothing: then there is a hole in what is shown, before things that are newer. So it is looked whether all logs of before
-are there afterwards, and if not, it is done again, which reads from the manifest what was in them.
+`catch_up` follows the log and nothing else. When the owner has changed its files since (flushed, merged, made or dropped a family, opened
+the store again), which its manifest tells, this raises Outdated, and only another opening shows what is there. RocksDB 9.8 would go on,
+and show what never was:
+* what a flush has put into a file stays in the memory of a secondary as well, and there it hides newer values of the same keys, and
+  brings erased ones back, until something is written to that family;
+* a family that is dropped loses what of it is flushed in between, and is not empty;
+* a log that is flushed and deleted between the reading of the manifest and that of the logs is in neither: then there is a hole, before
+  things that are newer; and where a file of the manifest is gone already, an older state of the family is taken.
+So an opening during which a file is deleted is done again.
 
-Always holds, after an opening or a `catch_up` that returned: everything up to `latest_sequence` is shown, except in families that were
-made since the opening, which it does not have, and in families that were dropped. What of a dropped family can still be read may be a part
-of it only: the row that names a family goes before it does (shards.engine), so that row has to be asked first.
+Always holds, after an opening or a `catch_up` that returned: what is shown is the store at one moment, everything up to `latest_sequence`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -26,8 +31,14 @@ from shards.engine_rocks import RocksEngine, damage, family_of, mapped
 from shards.rocks_options import RocksOptions, database_options
 
 _OPTIONS = RocksOptions(write_buffer_bytes=1 << 20, block_cache_bytes=16 << 20)
-_TRIES = 100
-"""For a step between two of which the owner deletes a log each time, which it does after some megabytes."""
+_TRIES = 30
+"""It takes some milliseconds, and the owner changes its files after some megabytes."""
+
+_IS_DATA = re.compile(r"\d+\.(sst|log)$|MANIFEST-")
+
+
+class Outdated(StoreFailed):
+    """What is open does not show what is there any more: it is to be closed and opened anew."""
 
 
 class SecondaryEngine(RocksEngine):
@@ -42,45 +53,51 @@ class SecondaryEngine(RocksEngine):
         self._failed = None
         self._full = False
         self._cache = Cache(_OPTIONS.block_cache_bytes)
-        options = database_options(_OPTIONS, self._cache)
-        options.create_if_missing(False)
+        self._options = database_options(_OPTIONS, self._cache)
+        self._options.create_if_missing(False)
         # The owner deletes files meanwhile: only what is open stays readable.
-        options.set_max_open_files(-1)
-        logs = self._logs()
+        self._options.set_max_open_files(-1)
+        for _ in range(_TRIES):
+            self._manifest = self._manifest_now()
+            files = set(os.listdir(path))
+            names = self._open(scratch)
+            if not [name for name in files - set(os.listdir(path)) if _IS_DATA.match(name)]:
+                break
+            self._db.close()
+        else:
+            raise StoreFailed(f"open {path}: its owner deleted files during each of {_TRIES} attempts")
+        self._rdicts = {family_of(path, name): self._db.get_column_family(name) for name in names}
+        self._handles = {}
+
+    def _open(self, scratch: str) -> list[str]:
         names: list[str] = []
         while True:
             seen = names
             try:
-                names = self._names(path, options)
-                self._db = Rdict(path, options, dict.fromkeys(names, options), AccessType.secondary(scratch))
-                break
+                names = self._names(self._path, self._options)
+                self._db = Rdict(self._path, self._options, dict.fromkeys(names, self._options), AccessType.secondary(scratch))
             except Exception as error:
                 # The owner may have dropped a family since it was listed; then the next list is another one.
                 if names == seen:
-                    raise mapped(f"open {path}", error) from error
-        self._options = options
-        self._rdicts = {family_of(path, name): self._db.get_column_family(name) for name in names}
-        self._handles = {}
-        if not logs <= self._logs():
-            self.catch_up()
+                    raise mapped(f"open {self._path}", error) from error
+            else:
+                return names
 
     @staticmethod
     def _names(path: str, options: Options) -> list[str]:
         return Rdict.list_cf(path, options)
 
     def catch_up(self) -> None:
-        """Show what was written until now. Raises StoreFailed: when the owner has put something into a file of a family that was made
-        since the opening, only another opening helps, and it may help otherwise."""
+        """Show what was written until now. Raises Outdated; then it shows nothing that may be relied on, and is to be closed."""
         self._alive()
-        for _ in range(_TRIES):
-            logs = self._logs()
+        if self._manifest_now() == self._manifest:
             try:
                 self._db.try_catch_up_with_primary()
             except Exception as error:
                 raise mapped(f"catch up with {self._path}", error) from error
-            if logs <= self._logs():
+            if self._manifest_now() == self._manifest:
                 return
-        raise StoreFailed(f"catch up with {self._path}: its owner deleted a log during each of {_TRIES} attempts")
+        raise Outdated(f"the files of {self._path} have changed since it was opened for reading")
 
     def keys_estimated(self, family: int) -> int:
         return self._rdict(family).property_int_value("rocksdb.estimate-num-keys") or 0
@@ -107,11 +124,19 @@ class SecondaryEngine(RocksEngine):
             self._db.close()
             del self._db
 
-    def _logs(self) -> set[str]:
-        try:
-            return {name for name in os.listdir(self._path) if name.endswith(".log")}
-        except OSError as error:
-            raise StoreFailed(f"look into {self._path}: {error}") from error
+    def _manifest_now(self) -> tuple[str, int]:
+        """The name and size of the manifest: every change of the files makes it longer, or is in another one."""
+        for _ in range(_TRIES):
+            try:
+                with open(os.path.join(self._path, "CURRENT"), encoding="ascii") as current:
+                    name = current.read().strip()
+                return name, os.path.getsize(os.path.join(self._path, name))
+            except FileNotFoundError:
+                # The owner is about to name another one, or there is no store.
+                continue
+            except OSError as error:
+                raise StoreFailed(f"look into {self._path}: {error}") from error
+        raise StoreFailed(f"open {self._path}: there is no store")
 
     def _refuse(self) -> NoReturn:
         raise StoreFailed(f"{self._path} is open for reading only")

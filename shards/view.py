@@ -1,11 +1,11 @@
 """The store of one shard as whoever only reads sees it, while its owner writes: in bulk, by generations, never above the cut.
 
 A RocksDB secondary shows the files, and a store over it reads them. The view keeps both new enough: `catch_up` with what a cut of the
-shard says (shards.cuts), and opens the secondary anew when a generation has come that it does not have. It changes nothing, and it
-knows neither connections nor leases nor who may read what: that is for the reader.
+shard says (shards.cuts) follows the log, and opens the secondary anew when the files have changed, as with every flush and every new
+generation. It changes nothing, and it knows neither connections nor leases nor who may read what: that is for the reader.
 
-Generations go meanwhile. One that was dropped is read as before until the next `catch_up`, and then raises GenerationDropped: what a
-secondary still has of a dropped family may be a part only, so it is not asked. What must not go is held by a lease.
+Generations go meanwhile. One that was dropped is read as before, through the files that are open, until the next `catch_up`, and then
+raises GenerationDropped. What must not go is held by a lease.
 
 For several threads: a call is one page at most, and one call at a time is under way.
 
@@ -62,7 +62,7 @@ class StoreView:
                     engine.catch_up()
                     self._look(engine, before)
                 except StoreFailed:
-                    # What was made since it was opened it cannot follow.
+                    # The files have changed; or whatever it was is there again when it is opened anew.
                     self._open()
             engine, generations, store = self._now()
             if self.opened == opened and (engine.latest_sequence() < sequence or set(store.lost_at_open) - self._lost):
