@@ -23,6 +23,7 @@ from actors.reader.keeping import WANTED
 from actors.reader.options import reader_options
 from actors.reserve import stored_bytes
 from actors.snapshot import settings_in_force
+from cli import pipeline_archive
 from cli.paths import data_path
 from cli.pipeline_session import MASTER, TOKEN_FILE, Broker, Brokers, CaFile, Master, Tls, TokenFile, broker_of, progress, said, spark_for
 from cli.stores import ConfigFile, DataDir, Sets, Stores, load_or_refuse, open_stores, refuse, site_of, store_paths
@@ -33,6 +34,10 @@ from mqtt.topics import check_topic_filter
 from pipeline.capacity import Forecast, Generation, Loser, Pattern, amount, exact, forecast, leases_behind, patterns_of, would_go
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Stored messages and Spark: read, archive, audit, query.")
+
+app.command("archive")(pipeline_archive.archive)
+app.command("verify")(pipeline_archive.verify)
+app.command("compact")(pipeline_archive.compact)
 
 Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
 Filters = Annotated[list[str] | None, typer.Option("--topic-filter", metavar="FILTER", help="Only these topics; several are allowed.")]
@@ -121,9 +126,7 @@ def audit(
         progress("reading and sorting what is stored; the Spark UI above shows how far it is")
         report = audits.run(spark, options, sequence=parsed, expect=str(expect.absolute()) if expect else None)
         if archive is not None:
-            from cli.pipeline_archive import damage_of
-
-            report = damage_of(spark, broker, archive, report)
+            report = pipeline_archive.damage_of(spark, broker, archive, report)
     if as_json:
         print(json.dumps(report.facts()))
     else:

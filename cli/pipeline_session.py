@@ -7,6 +7,7 @@ is imported only by what needs it.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import re
 import sys
@@ -67,7 +68,7 @@ class Broker:
         except NotReached as error:
             refuse(f"{error}.")
 
-    def client(self) -> Client:
+    def endpoint(self) -> Endpoint:
         options = self.options()
         try:
             token = (Path(options["tokenFile"]).read_text(encoding="utf-8").splitlines() or [""])[0].strip()
@@ -78,7 +79,10 @@ class Broker:
             brokers = parse_brokers(options["brokers"])
         except ValueError as error:
             refuse(f"{error}.", 2)
-        return Client(Endpoint(brokers, token, "tls" in options, ca_pem), who="holdfast pipeline")
+        return Endpoint(brokers, token, "tls" in options, ca_pem)
+
+    def client(self) -> Client:
+        return Client(self.endpoint(), who="holdfast pipeline")
 
 
 def broker_of(
@@ -109,10 +113,7 @@ def broker_of(
 
 def spark_for(broker: Broker, master: str, app: str) -> SparkSession:
     """A session with the data source; ends the command when there is none to be had."""
-    try:
-        import pyspark  # noqa: F401  # says whether it is there
-    except ImportError:
-        refuse(f"{NO_SPARK}.")
+    need_spark()
     from pipeline.java import NoSpark
     from pipeline.session import session
 
@@ -126,6 +127,12 @@ def spark_for(broker: Broker, master: str, app: str) -> SparkSession:
         refuse(f"{error}.")
     except NotReached as error:
         refuse(f"{error}.")
+
+
+def need_spark() -> None:
+    """Ends the command where pyspark, or what comes with it, is not installed."""
+    if any(importlib.util.find_spec(name) is None for name in ("pyspark", "pyarrow")):
+        refuse(f"{NO_SPARK}.")
 
 
 @contextmanager
