@@ -51,7 +51,7 @@ def scan_stores(data_dir: Path) -> Scanned:
         engine = RocksEngine(str(path))
         try:
             store = Store.open(engine, StoreOptions())
-            rows += sorted(_rows_of(shard, store), key=lambda row: row.offset)
+            rows += sorted(rows_of_store(shard, store), key=lambda row: row.offset)
             generations[shard] = len(store.generations())
             dropped += len(store.dropped_between(0, _ALL))
         finally:
@@ -59,7 +59,7 @@ def scan_stores(data_dir: Path) -> Scanned:
     return Scanned(rows, generations, dropped)
 
 
-def _rows_of(shard: int, store: Store) -> Iterator[Row]:
+def rows_of_store(shard: int, store: Store) -> Iterator[Row]:
     # `#` matches no topic that begins with $; nobody here publishes to one.
     for generation, stream in store.streams(b"#", 0):
         place, done = 0, False
