@@ -73,6 +73,13 @@ def _text(value: str) -> str:
     return value
 
 
+def _brokers(value: str) -> tuple[tuple[str, int], ...]:
+    try:
+        return parse_brokers(value)
+    except ValueError:
+        raise ValueError("host:port, several of them with commas between") from None
+
+
 def _flag(value: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise ValueError("true or false")
@@ -175,7 +182,7 @@ def _lease_name(value: str) -> str:
 
 
 OPTIONS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "brokers": parse_brokers,
+    "brokers": _brokers,
     "token": _text,
     "tokenFile": _text,
     "tls": _flag,
@@ -281,7 +288,7 @@ def read_values(given: Mapping[str, str], table: Mapping[str, Callable[[str], An
         try:
             found[name] = table[name](str(text))
         except ValueError as error:
-            shown = "the text" if name == "token" else repr(str(text)[:100])
+            shown = "not one" if name == "token" else repr(str(text)[:100])
             raise OptionError(f"option {name} is {shown}; wanted is {error}") from None
     return found
 

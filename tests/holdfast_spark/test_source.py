@@ -17,7 +17,7 @@ from tests.holdfast_spark.plain import Message
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs("spark"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("spark"), pytest.mark.timeout(600)]
 
 AT_MS = 1_700_000_000_000
 
