@@ -164,9 +164,9 @@ class ShardCore:
 
     @property
     def counters(self) -> dict[str, int]:
-        found = self._publishing.counters
+        found, stored = self._publishing.counters, self._store.counting
         return {
-            "messages_stored": found.stored, "bytes_stored": found.stored_bytes, "messages_nobody": found.nobody,
+            "messages_stored": stored.stored, "bytes_stored": stored.stored_bytes, "messages_nobody": found.nobody,
             "messages_repeated": found.repeated, "messages_stale": found.stale, "messages_refused": found.refused,
             "ids_timed_out": self._publishing.incoming.timed_out,
             "routes": len(self._routes), "connections": len(self._homes.live), "tail_bytes": self._tail.held_bytes,
@@ -278,7 +278,6 @@ class ShardCore:
         self._heard.clear()
         self._clock.at(elapsed_us)
         self._publishing.incoming.at(age_ms, now.age_suspended)
-        stored = self._publishing.counters.stored
         effects: list[Effect] = []
         out = Outcome()
         draft = self._draft
@@ -290,15 +289,14 @@ class ShardCore:
         while self._arrived and self._synced and self._publishing.taken < self._options.messages_per_record_max:
             link, frame = self._arrived.popleft()
             self._receive(link, frame, age_ms, wall_ms, effects)
-        self._mark_time(wall_ms, stored)
-        self._submit(effects)
+        self._submit(effects, wall_ms)
         if self._space == 0 and self._synced:
             self._store.idle_work(self.watermark)
         return effects
 
-    def _mark_time(self, wall_ms: int, stored: int) -> None:
+    def _mark_time(self, wall_ms: int, stored: bool) -> None:
         """Every so often, where in the log this wall-clock time is; only in a record that stores messages."""
-        if self._publishing.counters.stored != stored and wall_ms - self._marked_ms >= _TIME_MARK_EVERY_MS:
+        if stored and wall_ms - self._marked_ms >= _TIME_MARK_EVERY_MS:
             self._store.note_time(self._draft.ops, self._submitted_upto + 1, wall_ms)
             self._marked_ms = wall_ms
         elif wall_ms < self._marked_ms:
@@ -412,9 +410,9 @@ class ShardCore:
             self._owners.ended(out.work)
         return outbox
 
-    def _submit(self, effects: list[Effect]) -> None:
+    def _submit(self, effects: list[Effect], wall_ms: int) -> None:
         draft = self._draft
-        self._store.flush(draft.ops)
+        self._mark_time(wall_ms, self._store.flush(draft.ops))
         growth = self._store.take_growth()
         if growth:
             draft.ops[:0] = growth

@@ -28,6 +28,7 @@ from typing import NewType
 
 import msgpack
 
+from shards import counting
 from shards.classes import CLASSES_ROW, DEFAULT_CLASS, ClassMap
 from shards.dropped import DROPPED_REMEMBERED_MAX, FORGOTTEN, Dropped, DroppedRows
 from shards.engine import HOME_FAMILY, Engine, Op, StoreDamaged, StoreFailed
@@ -310,6 +311,7 @@ class Generations:
                 ops += self._leave(old.klass)
         for fresh, layout in began:
             ops.append(self._put(fresh))
+            ops.append(counting.begun(fresh.id))
             self._open[fresh.id] = layout
             self._currents[fresh.klass] = fresh.id
         for old in olds.values():
@@ -430,6 +432,7 @@ class Generations:
         for number, name in enumerate(self.classes.names, 1):
             self._engine.create_family(number)
             ops.append(self._put(self._fresh(number, name, 0, age_ms, wall_ms)))
+            ops.append(counting.begun(number))
             self._currents[name] = number
         if self.classes.classes:
             ops.append((HOME_FAMILY, CLASSES_ROW, self.classes.encode(0)))

@@ -23,7 +23,7 @@ from mqtt.body import strip_properties
 from mqtt.topics import check_topic_filter, check_topic_name
 from shards.backends import open_backend
 from shards.clock import PositionClock
-from shards.engine import HOME_FAMILY, Engine, Op
+from shards.engine import HOME_FAMILY, Engine, Op, StoreFull
 from shards.frames import Place, Poll
 from shards.messages import encode_message, header
 from shards.reading import Reader
@@ -128,14 +128,20 @@ class MessageLog:
         ops: list[Op] = []
         positions: list[int] = []
         store = self._store
-        for message, topic in [(message, check_topic_name(message.topic)) for message in messages]:
+        for topic, value in [_stored(message) for message in messages]:
             position = self._clock.take()
-            value = encode_message(message.qos, message.published_at_ms, message.publisher, topic, b"\0" + message.payload)
             store.append(ops, store.key_of(topic), position, value)
             positions.append(position)
         if positions:
             store.flush(ops)
-            self._commit([*store.take_growth(), *ops], positions[-1])
+            growth = store.take_growth()
+            try:
+                self._commit([*growth, *ops], positions[-1])
+            except StoreFull:
+                # The caller has them, and may never bring them again: only what was learned stays.
+                store.give_back(growth)
+                store.recount()
+                raise
         return positions
 
     def roll(self, age_ms: int = 0, wall_ms: int = 0) -> int:
@@ -245,3 +251,9 @@ def open_log(backend: str, path: str, options: StoreOptions | None = None) -> Me
 def _message(position: int, value: bytes) -> Message:
     flags, published_at_ms, publisher, topic, body = header(value)
     return Message(topic, strip_properties(body), publisher, flags & 3, published_at_ms, position)
+
+
+def _stored(message: Message) -> tuple[bytes, bytes]:
+    """Its topic, and the value that is kept of it."""
+    topic = check_topic_name(message.topic)
+    return topic, encode_message(message.qos, message.published_at_ms, message.publisher, topic, b"\0" + message.payload)

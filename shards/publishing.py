@@ -43,8 +43,6 @@ class Topic:
 
 @dataclass(slots=True)
 class Counters:
-    stored: int = 0
-    stored_bytes: int = 0
     nobody: int = 0
     repeated: int = 0
     stale: int = 0
@@ -86,14 +84,12 @@ class Publishing:
         outbox = 0
         stamp = self._routes.generation
         store = self._store
-        rolls, one_class = store.rolls, store.one_class
+        rolls = store.rolls
         topics = self._topics
         published_at_ms = entry.published_at_ms
         clock = self._clock
         append, tail_append, ops, stored = store.append, self._tail.append, draft.ops, self._stored
         counters = self.counters
-        key: TopicKey | None = None
-        count = size = 0
         for index, (flags, packet_id, name, body) in enumerate(zip(entry.flags, entry.packet_ids, entry.topics, entry.bodies, strict=True)):
             topic = topics.get(name)
             if topic is None or topic.stamp != stamp:
@@ -128,10 +124,6 @@ class Publishing:
                     topic.rolls = rolls
                 append(ops, key, position, value)
                 tail_append(position, name, value, key)
-                count += 1
-                size += len(value)
-                if not one_class:
-                    store.bytes_put[key[0]] += len(value)
             elif qos:
                 codes[index] = NOBODY
                 plain = False
@@ -139,12 +131,6 @@ class Publishing:
                 self.incoming.take(draft, client, state, packet_id)
             if flags & 1:
                 outbox = self._retain(draft, topic, name, position, value, body) or outbox
-        if key is not None:
-            counters.stored += count
-            counters.stored_bytes += size
-            if one_class:
-                # One sum for the frame: where there is one class, all is in its generation.
-                store.bytes_put[key[0]] += size
         return (_ALL_STORED if plain else Published(False, bytes(codes))), outbox
 
     def enter(self, draft: Draft, client: bytes, flags: int, name: bytes, body: bytes, at_ms: int) -> tuple[bool, int]:
@@ -167,9 +153,6 @@ class Publishing:
                 topic.rolls = store.rolls
             store.append(draft.ops, key, position, value)
             self._tail.append(position, name, value, key)
-            store.bytes_put[key[0]] += len(value)
-            self.counters.stored += 1
-            self.counters.stored_bytes += len(value)
         return stores, self._retain(draft, topic, name, position, value, body) if retain else 0
 
     def entering_flags(self, qos: int, retain: int | bool, topic: bytes) -> int:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from shards.bulk import Columns
 from shards.classes import NO_CLASSES, ClassMap
+from shards.counting import Counting, Counts, Mark, counts_in, marks_in
 from shards.dropped import Dropped
 from shards.engine import Engine, Op, StoreDamaged, StoreFull
 from shards.generations import DEFAULT_CLASS, GenerationDamaged, GenerationDropped, GenerationId, GenerationInfo, Generations
@@ -25,11 +26,13 @@ from shards.layouts.port import Layout, LayoutOptions, Read, Stream, TopicKey
 from shards.lts import DEFAULT_THRESHOLDS
 
 __all__ = [
+    "Counts",
     "Dropped",
     "GenerationDamaged",
     "GenerationDropped",
     "GenerationId",
     "GenerationInfo",
+    "Mark",
     "Read",
     "StaleKey",
     "Store",
@@ -83,8 +86,11 @@ class Store:
         self._layouts: dict[int, Layout] = {}
         """The generations that are written to, one for each class."""
         self.bytes_put: dict[int, int] = {}
-        """How many bytes of messages each current generation has taken; after a start what the engine estimated, and those since. To be
-        kept by who appends, since with one class a sum for many messages is enough."""
+        """How many bytes of messages each current generation has taken, with what was flushed. Where nobody has counted: what the engine
+        estimated at the start, and those since."""
+        self.counting = Counting(engine)
+        self._last = -1
+        """The newest position that was appended."""
         self._to_current()
 
     @classmethod
@@ -105,15 +111,22 @@ class Store:
     def append(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
         """Add the ops that store this message (messages.encode_message) at this position."""
         try:
-            put = self._puts[key[0]]
+            put, count = self._puts[key[0]]
         except KeyError:
             raise StaleKey(f"key of generation {key[0]}, the current one is {self._said()}") from None
         put(ops, key, position, value)
+        count(len(value))
+        self._last = position
 
-    def flush(self, ops: list[Op]) -> None:
-        """Add what ``append`` has held back. To be called once for each record with messages, after the last of them."""
+    def flush(self, ops: list[Op]) -> bool:
+        """Add what ``append`` has held back, and the counts. To be called once for each record with messages, after the last of them.
+        True: there were some."""
         for flush in self._flushes:
             flush(ops)
+        put = self.counting.flush(ops, self._last)
+        for generation, size in put:
+            self.bytes_put[generation] += size
+        return bool(put)
 
     def take_growth(self) -> list[Op]:
         """What must be in the same record as the messages whose keys were made since the last call, or in an earlier one."""
@@ -129,6 +142,10 @@ class Store:
         """Growth, or the ops of a roll, that were in a record that was refused: they come again with the next ``take_growth``."""
         self._given_back.extend(ops)
 
+    def recount(self) -> None:
+        """The messages of a record that was refused do not come again. All records before it are written, and none is in the making."""
+        self.counting.recount()
+
     def note_time(self, ops: list[Op], position: int, wall_ms: int) -> None:
         """A mark in each current generation: messages from ``position`` on were published at ``wall_ms`` or later.
 
@@ -138,6 +155,24 @@ class Store:
             ops.append((generation, _TIME_MARK + position.to_bytes(8, "big"), wall_ms.to_bytes(8, "big")))
 
     # ---- reading
+
+    def counts(self, generation: int) -> Counts | None:
+        """How much a generation holds by what is written, of which the newest may not be committed; None: nobody has counted.
+        Raises GenerationDropped."""
+        self._generations.info(generation)
+        try:
+            return counts_in(self._engine, generation)
+        except StoreDamaged as error:
+            raise self._met(generation, error) from error
+
+    def marks(self, generation: int, after: int, upto: int) -> list[Mark]:
+        """How much of a generation lies below some positions in after < position <= upto, ascending, about one for 1,024 messages. Raises
+        GenerationDropped."""
+        self._generations.info(generation)
+        try:
+            return list(marks_in(self._engine, generation, after, upto))
+        except StoreDamaged as error:
+            raise self._met(generation, error) from error
 
     def position_at(self, wall_ms: int) -> int:
         """A position after which everything published at ``wall_ms`` or later comes, and little that is older.
@@ -344,9 +379,13 @@ class Store:
         opening = not self._layouts
         infos = self._generations.currents()
         self._layouts = {info.id: self._generations.layout(info.id) for info in infos}
-        self.bytes_put = {info.id: self._engine.family_bytes(info.id) if opening else self.bytes_put.get(info.id, 0) for info in infos}
+        counts = self.counting.follow(self._layouts)
+        for info in infos if opening else ():
+            known = self.counting.bytes_in(info.id)
+            self.bytes_put[info.id] = self._engine.family_bytes(info.id) if known is None else known
+        self.bytes_put = {info.id: self.bytes_put.get(info.id, 0) for info in infos}
         self._by_class = {info.klass: self._layouts[info.id] for info in infos}
-        self._puts = {generation: layout.put for generation, layout in self._layouts.items()}
+        self._puts = {generation: (layout.put, counts[generation]) for generation, layout in self._layouts.items()}
         self._flushes = [layout.flush for layout in self._layouts.values()]
         self._cutoffs = [(info.since, self._layouts[info.id].cutoff) for info in infos]
         self._growths = [layout.take_growth for layout in self._layouts.values()]

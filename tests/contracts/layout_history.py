@@ -216,6 +216,7 @@ class History:
         assert self.last >= self.watermark, "what was synced is there"
         assert power or self.last == written, "a kill takes nothing that was written"
         self.happened["messages lost"] += self.model.forget_above(self.last)
+        self._check_counts()
         self.disk.sync()
         self.watermark = self.last
         self.tail = Tail(self.last, self.rng.choice((0, 20_000, MANY)))
@@ -302,6 +303,7 @@ class History:
         self.pause()
         self.roll()
         self.sync()
+        self._check_counts()
         slices = 0
         while self.store.idle_work(self.watermark):
             slices += 1
@@ -328,6 +330,16 @@ class History:
         self.check()
 
     # ---- within
+
+    def _check_counts(self) -> None:
+        """What is written of how much a generation holds is what it holds by what is written."""
+        for info in self.store.generations():
+            held = [message for message in self.model.messages if message.generation == info.id]
+            found = self.store.counts(info.id)
+            assert found == (len(held), sum(len(message.value) for message in held)), f"{found} in {info.id}, which holds {len(held)}"
+            for position, rows, size in self.store.marks(info.id, -1, MANY):
+                below = [len(message.value) for message in held if message.position < position]
+                assert (rows, size) == (len(below), sum(below)), f"{rows} below {position} in {info.id}, where {len(below)} are"
 
     def _open(self) -> None:
         self.store = Store.open(self.disk.engine, self._options())

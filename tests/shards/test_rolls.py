@@ -57,7 +57,7 @@ def test_a_generation_that_is_full_is_sealed_whatever_its_age() -> None:
 
 def test_what_a_generation_holds_counts_over_a_restart() -> None:
     # Property: a shard that restarts often does not fill one generation without end.
-    h = shard(generation_bytes=10_000)
+    h = shard(generation_bytes=5_000)
     for _ in range(40):
         conn = connect(h, b"p").conn
         route(h, b"t")

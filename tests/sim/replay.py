@@ -35,5 +35,7 @@ def _known(core: ShardCore, store: Store) -> dict[str, Any]:
         "frames taken": {sender.name: sender.last for sender in core._inbox.senders() if sender.last},
         "owner token": core._owners.token,
         "generations": store.generations(),
+        "counts": [(info.id, store.counts(info.id), store.counting.bytes_in(info.id)) for info in store.currents()],
+        "writers": dict(core._writers._rows),
         "streams": sorted((generation, stream.static) for generation, stream in store.streams(b"#", 0)),
     }
