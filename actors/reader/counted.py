@@ -9,22 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from shards.generations import GenerationInfo
-
-
-class Amount(NamedTuple):
-    rows: int
-    bytes: int
-
-
-class Mark(NamedTuple):
-    """What a generation holds below a position."""
-
-    position: int
-    rows: int
-    bytes: int
+from shards.store import Counts, Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +19,26 @@ class Counted:
     """Of one generation. marks: ascending."""
 
     info: GenerationInfo
-    total: Amount
+    total: Counts
     marks: Sequence[Mark]
 
-    def atleast(self, position: int) -> Amount:
+    def atleast(self, position: int) -> Counts:
         """Below this position lies so much, or more."""
         if position <= self.info.since:
-            return Amount(0, 0)
+            return Counts(0, 0)
         if self.info.until is not None and position >= self.info.until:
             return self.total
         at = bisect_right(self.marks, position, key=lambda mark: mark.position)
-        return Amount(*self.marks[at - 1][1:]) if at else Amount(0, 0)
+        return Counts(*self.marks[at - 1][1:]) if at else Counts(0, 0)
 
-    def atmost(self, position: int) -> Amount:
+    def atmost(self, position: int) -> Counts:
         """Below this position lies so much, or less."""
         if position <= self.info.since:
-            return Amount(0, 0)
+            return Counts(0, 0)
         at = bisect_left(self.marks, position, key=lambda mark: mark.position)
-        return Amount(*self.marks[at][1:]) if at < len(self.marks) else self.total
+        return Counts(*self.marks[at][1:]) if at < len(self.marks) else self.total
 
-    def about(self, position: int) -> Amount:
+    def about(self, position: int) -> Counts:
         """Between two marks as if messages had come evenly."""
         low, high = self.atleast(position), self.atmost(position)
         if low == high:
@@ -65,12 +52,12 @@ class Counted:
         else:
             return high
         part = (position - begin) / max(1, end - begin)
-        return Amount(low.rows + int((high.rows - low.rows) * part), low.bytes + int((high.bytes - low.bytes) * part))
+        return Counts(low.rows + int((high.rows - low.rows) * part), low.bytes + int((high.bytes - low.bytes) * part))
 
-    def most_between(self, begin: int, end: int) -> Amount:
+    def most_between(self, begin: int, end: int) -> Counts:
         low, high = self.atleast(begin), self.atmost(end)
-        return Amount(max(0, high.rows - low.rows), max(0, high.bytes - low.bytes))
+        return Counts(max(0, high.rows - low.rows), max(0, high.bytes - low.bytes))
 
-    def about_between(self, begin: int, end: int) -> Amount:
+    def about_between(self, begin: int, end: int) -> Counts:
         low, high = self.about(begin), self.about(end)
-        return Amount(max(0, high.rows - low.rows), max(0, high.bytes - low.bytes))
+        return Counts(max(0, high.rows - low.rows), max(0, high.bytes - low.bytes))

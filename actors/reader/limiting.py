@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from actors.reader.counted import Amount
 from actors.reader.planning import overlapping
 from actors.reader.views import Seen
 from shards.generations import GenerationInfo
 from shards.layouts.port import Stream
+from shards.store import Counts
 
 _LOOKED_AT_MAX = 50_000
 """Where nothing was counted, a step is no longer than this, whatever is allowed."""
@@ -43,7 +43,7 @@ class _Line:
         self.most = self.most_below(self.end)
         """None: nobody has counted."""
 
-    def most_below(self, position: int) -> Amount | None:
+    def most_below(self, position: int) -> Counts | None:
         rows = size = 0
         for info, counted in self.parts:
             if info.since >= position:
@@ -52,9 +52,9 @@ class _Line:
                 return None
             found = counted.most_between(max(self.begin, info.since), position)
             rows, size = rows + found.rows, size + found.bytes
-        return Amount(rows, size)
+        return Counts(rows, size)
 
-    def furthest(self, allowed: Amount) -> int:
+    def furthest(self, allowed: Counts) -> int:
         """The last position for which the counts say that no more lies below it; `begin` when they say it of none."""
         low, high = 0, len(places := sorted(set(self._places())))
         while low < high:
@@ -63,9 +63,9 @@ class _Line:
             low, high = (middle, high) if most is not None and _within(most, allowed) else (low, middle - 1)
         return places[low - 1] if low else self.begin
 
-    def looked(self, allowed: Amount) -> int:
+    def looked(self, allowed: Counts) -> int:
         """As `furthest`, by looking: beyond `begin` unless one row alone is not allowed."""
-        allowed = Amount(min(allowed.rows, _LOOKED_AT_MAX), allowed.bytes)
+        allowed = Counts(min(allowed.rows, _LOOKED_AT_MAX), allowed.bytes)
         good, width = self.begin, _FIRST_WINDOW_US
         upto = min(good + width, self.end)
         while self._fits(upto, allowed):
@@ -85,7 +85,7 @@ class _Line:
             marks = [mark.position for mark in counted.marks] if counted is not None else []
             yield from (position for position in (*ends, *marks) if self.begin < position < self.end)
 
-    def _fits(self, upto: int, allowed: Amount) -> bool:
+    def _fits(self, upto: int, allowed: Counts) -> bool:
         rows = size = 0
         for info, _ in self.parts:
             if info.since >= upto:
@@ -101,7 +101,7 @@ def limit(seen: Mapping[int, Seen], ranges: Mapping[int, Range], rows: int | Non
     """Where each shard may be read to. rows, value_bytes: at least 1 each; None: without end."""
     lines = {shard: _Line(seen[shard], range_) for shard, range_ in ranges.items()}
     left = {shard: line for shard, line in lines.items() if line.begin < line.end}
-    allowed = Amount(_NO_LIMIT if rows is None else rows, _NO_LIMIT if value_bytes is None else value_bytes)
+    allowed = Counts(_NO_LIMIT if rows is None else rows, _NO_LIMIT if value_bytes is None else value_bytes)
     found = {shard: line.begin for shard, line in lines.items()}
     for shard, part in _shares(left, allowed).items():
         if part.rows:
@@ -111,7 +111,7 @@ def limit(seen: Mapping[int, Seen], ranges: Mapping[int, Range], rows: int | Non
     return found
 
 
-def _shares(lines: Mapping[int, _Line], allowed: Amount) -> dict[int, Amount]:
+def _shares(lines: Mapping[int, _Line], allowed: Counts) -> dict[int, Counts]:
     """By backlog; where somebody's is not known, evenly. The largest has what is left over, so that it gets on."""
     if not lines:
         return {}
@@ -119,15 +119,15 @@ def _shares(lines: Mapping[int, _Line], allowed: Amount) -> dict[int, Amount]:
     if any(line.most is None for line in lines.values()):
         backlog = dict.fromkeys(lines, 1)
     total = max(1, sum(backlog.values()))
-    shares = {shard: Amount(allowed.rows * count // total, allowed.bytes * count // total) for shard, count in backlog.items()}
+    shares = {shard: Counts(allowed.rows * count // total, allowed.bytes * count // total) for shard, count in backlog.items()}
     largest = max(backlog, key=lambda shard: backlog[shard])
-    over = Amount(allowed.rows - sum(each.rows for each in shares.values()), allowed.bytes - sum(each.bytes for each in shares.values()))
-    shares[largest] = Amount(shares[largest].rows + over.rows, shares[largest].bytes + over.bytes)
+    over = Counts(allowed.rows - sum(each.rows for each in shares.values()), allowed.bytes - sum(each.bytes for each in shares.values()))
+    shares[largest] = Counts(shares[largest].rows + over.rows, shares[largest].bytes + over.bytes)
     # A shard of which the counts say that nothing is left may go to its end.
-    return {shard: share if share.rows or backlog[shard] else Amount(1, 1) for shard, share in shares.items()}
+    return {shard: share if share.rows or backlog[shard] else Counts(1, 1) for shard, share in shares.items()}
 
 
-def _within(found: Amount, allowed: Amount) -> bool:
+def _within(found: Counts, allowed: Counts) -> bool:
     return found.rows <= allowed.rows and (found.bytes <= allowed.bytes or found.rows <= 1)
 
 

@@ -13,22 +13,21 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from struct import Struct
 from typing import NamedTuple
 
 import structlog
 
-from actors.reader.counted import Amount, Counted, Mark
+from actors.reader.counted import Counted
 from actors.reader.shard_side import AWAY_AFTER_S, ShardAway, ShardSide
 from shards.engine import StoreFailed
 from shards.generations import GenerationInfo
 from shards.queries import Cut, CutFound
+from shards.store import Counts
 from shards.view import StoreView
 
 _PAUSE_S = 0.2
 _TIME_MARK, _TIME_MARKS_END = bytes(7) + b"\1", bytes(7) + b"\2"
-_TOTAL, _MARK, _MARKS_END = bytes(7) + b"\4", bytes(7) + b"\5", bytes(7) + b"\6"
-_AMOUNT = Struct(">QQ")
+_LAST = (1 << 63) - 1
 log = structlog.get_logger(__name__)
 
 
@@ -41,11 +40,10 @@ class View(StoreView):
             generations = self._now()[1]
             return None if generations.edges(generation) is None else len(generations.layout(generation).structure)
 
-    def total(self, generation: int) -> tuple[int, int] | None:
-        """(rows, bytes) of a generation; None: nobody has counted."""
+    def total(self, generation: int) -> Counts | None:
+        """What a generation holds; None: nobody has counted."""
         with self._lock:
-            row = self._now()[0].get(generation, _TOTAL)
-        return None if row is None else _AMOUNT.unpack(row)
+            return self._now()[2].counts(generation)
 
     def mark_at(self, steady_ms: int) -> int | None:
         """The first time mark of at least this time: nothing from there on was published much earlier. None: there is none yet."""
@@ -63,18 +61,10 @@ class View(StoreView):
         return min(found, default=None)
 
     def counted(self, info: GenerationInfo) -> Counted | None:
-        total = self.total(info.id)
-        if total is None:
-            return None
-        marks: list[Mark] = []
-        start = _MARK
-        while True:
-            with self._lock:
-                rows = self._now()[0].scan(info.id, start, _MARKS_END, 10_000)
-            marks += [Mark(int.from_bytes(key[8:], "big"), *_AMOUNT.unpack(value)) for key, value in rows]
-            if len(rows) < 10_000:
-                return Counted(info, Amount(*total), marks)
-            start = rows[-1][0] + b"\0"
+        """Raises GenerationDropped."""
+        with self._lock:
+            total = self._now()[2].counts(info.id)
+            return None if total is None else Counted(info, total, self._now()[2].marks(info.id, -1, _LAST))
 
 
 class Seen(NamedTuple):

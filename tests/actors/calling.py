@@ -125,6 +125,14 @@ class Caller:
         except ConnectionError:
             return True
 
+    def is_refused(self) -> bool:
+        """The reader ends it without a frame that could be read."""
+        self.socket.settimeout(WAIT_S)
+        try:
+            return not self.socket.recv(4096).startswith(b"\0")
+        except ConnectionError:
+            return True
+
 
 @contextmanager
 def stranger(broker: Served) -> Iterator[Caller]:
