@@ -62,6 +62,8 @@ class ReadOptions:
     drop_expired: bool
     pushdown: bool
     lease: LeaseOptions | None
+    exclude: Mapping[int, Mapping[int, int]]
+    """Shard -> generation -> position below which it is read elsewhere, as in an archive."""
 
 
 # ---------------------------------------------------------------------------------------------- values
@@ -175,6 +177,17 @@ def _place(value: str) -> Place:
         raise ValueError(f"earliest, latest, lease or an offset: {error}") from None
 
 
+def _exclude(value: str) -> Mapping[int, Mapping[int, int]]:
+    wanted = 'shards, their generations and positions, such as {"0":{"12":4711}}'
+    try:
+        found = {int(shard): {int(number): at for number, at in of.items()} for shard, of in json.loads(value).items()}
+    except (ValueError, AttributeError):
+        raise ValueError(wanted) from None
+    if not all(type(at) is int and at >= 0 for of in found.values() for at in of.values()):
+        raise ValueError(wanted)
+    return found
+
+
 def _lease_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", value):
         raise ValueError("a name of up to 100 letters, digits, dots, underlines and hyphens")
@@ -209,12 +222,13 @@ OPTIONS: Final[Mapping[str, Callable[[str], Any]]] = {
     "leaseBlock": _flag,
     "capture": _filters,
     "dropExpired": _flag,
+    "exclude": _exclude,
     "pushdown": _flag,
 }
 """Name -> how its text is read."""
 
 _STREAM_ONLY: Final = ("maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger", "maxTriggerDelay")
-_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp")
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "exclude")
 _OF_A_LEASE: Final = ("leaseTtl", "leaseMaxAge", "leaseMaxBytes", "leaseBlock", "capture")
 
 
@@ -252,6 +266,7 @@ def read_options(given: Mapping[str, str], *, stream: bool | None) -> ReadOption
         drop_expired=found.get("dropExpired", False),
         pushdown=found.get("pushdown", False),
         lease=lease,
+        exclude=found.get("exclude", {}),
     )
 
 

@@ -164,8 +164,9 @@ def make_plan(
     rows_per_partition: int,
     min_partitions: int,
     expired_at_ms: int | None,
+    exclude: Mapping[int, Cuts] | None = None,
 ) -> Plan:
-    """Partitions for [start, stop)."""
+    """Partitions for [start, stop), without what is below the positions of generations in ``exclude``: neither read nor missed."""
     begins, ends = _narrowed(scope, start, stop)
     if scope.nothing or not begins:
         return Plan([])
@@ -179,9 +180,19 @@ def make_plan(
     if len(answer["units"]) < min_partitions and per_partition < rows_per_partition:
         answer = ask(per_partition)
     parts: list[Part] = []
-    for units in _packed(answer["units"], per_partition):
+    for units in _packed(_left(answer["units"], exclude or {}), per_partition):
         parts.append(Part(Work(state.store, units, state.walls[units[0].shard], expired_at_ms)))
-    return Plan(parts, gaps_of(answer["gaps"]))
+    return Plan(parts, gaps_of(_left(answer["gaps"], exclude or {})))
+
+
+def _left(found: Sequence[Mapping[str, Any]], exclude: Mapping[int, Cuts]) -> list[Mapping[str, Any]]:
+    """What of units, or of gaps, is not below the position of its generation."""
+    left: list[Mapping[str, Any]] = []
+    for each in found:
+        begin = max(each["from"], exclude.get(each["shard"], {}).get(each["generation"], 0))
+        if begin < each["to"]:
+            left.append({**each, "from": begin})
+    return left
 
 
 def _narrowed(scope: Scope, start: Cuts, stop: Cuts) -> tuple[dict[int, int], dict[int, int]]:

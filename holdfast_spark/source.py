@@ -90,6 +90,7 @@ class HoldfastReader(DataSourceReader):
             rows_per_partition=options.rows_per_partition,
             min_partitions=options.min_partitions,
             expired_at_ms=int(time.time() * 1000) if options.drop_expired else None,
+            exclude=options.exclude,
         )
         if plan.gaps and promised:
             report(plan.gaps, fail=options.fail_on_loss)

@@ -33,6 +33,7 @@ def test_every_option_has_a_good_value_that_is_taken() -> None:
         "maxRowsPerTrigger": "5", "maxBytesPerTrigger": "64MiB", "minRowsPerTrigger": "7", "maxTriggerDelay": "10 m", "minPartitions": "3",
         "maxRowsPerPartition": "9", "failOnDataLoss": "FALSE", "lease": "lake-1", "leaseTtl": "7d", "leaseMaxAge": "12h",
         "leaseMaxBytes": "10GB", "leaseBlock": "true", "capture": "x/#", "dropExpired": "true", "pushdown": "true",
+        "exclude": '{"0":{"12":4711}}',
     }  # fmt: skip
     needs = {"leaseTtl": ["lease"], "leaseMaxAge": ["lease"], "leaseMaxBytes": ["lease"], "leaseBlock": ["lease"], "capture": ["lease"]}
     needs["maxTriggerDelay"] = ["minRowsPerTrigger"]
