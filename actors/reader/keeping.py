@@ -28,13 +28,13 @@ def is_wanted(run_dir: Path, when: When) -> bool:
 
 
 def let_go(run_dir: Path, idle_s: float, idle_stop_s: float) -> bool:
-    """Take the file away if nobody needs the reader any more. True: it is gone."""
+    """Take the file away if nobody needs the reader any more. True: that was done."""
     path = run_dir / WANTED
     try:
         # A clock that was set may end it early or keep it long; then somebody asks again, or it goes later.
         asked_s = time.time() - path.stat().st_mtime
     except FileNotFoundError:
-        return True
+        return False
     if min(idle_s, asked_s) <= idle_stop_s:
         return False
     path.unlink(missing_ok=True)

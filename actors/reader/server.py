@@ -100,14 +100,11 @@ class ReaderServer:
 
     async def _look_whether_idle(self) -> None:
         """Whoever ends the process sees that the file is gone (actors.reader.keeping)."""
-        told = False
         while True:
             await asyncio.sleep(IDLE_LOOK_S)
-            options = self._options
-            if options.when == "on demand" and let_go(self._topology.run_dir, self._doors.idle_s, options.idle_stop_s):
-                if not told:
-                    log.info("reader.idle", idle_s=round(self._doors.idle_s, 1))
-                told = True
+            idle_s, options = self._doors.idle_s, self._options
+            if options.when == "on demand" and let_go(self._topology.run_dir, idle_s, options.idle_stop_s):
+                log.info("reader.idle", idle_s=round(idle_s, 1))
 
 
 def yield_to_others() -> None:
