@@ -12,6 +12,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from holdfast_spark.schema import TYPES
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -108,3 +124,13 @@ def block_of(messages: Sequence[Message]) -> bytes:
     rest += b"".join(struct.pack("<I", len(value)) for value in values)
     rest += b"".join(values)
     return struct.pack("<IIII", len(messages), len(runs), sum(map(len, values)), zlib.crc32(rest)) + rest
+
+
+def spark_schema(names: Sequence[str] = tuple(TYPES)) -> StructType:
+    """As Spark makes it of the DDL of these columns, without a JVM to parse it."""
+    pairs = ArrayType(StructType([StructField("key", StringType()), StructField("value", StringType())]))
+    kinds: dict[str, DataType] = {
+        "string": StringType(), "binary": BinaryType(), "tinyint": ByteType(), "boolean": BooleanType(), "timestamp": TimestampType(),
+        "int": IntegerType(), "bigint": LongType(), "array<struct<key:string,value:string>>": pairs,
+    }  # fmt: skip
+    return StructType([StructField(name, kinds[TYPES[name]]) for name in names])

@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType
 
 from holdfast_spark.blocks import STEPS_KEPT, Decoder, Wanted
 from holdfast_spark.properties import DamagedValue
 from holdfast_spark.protocol import Block, decode_block
 from holdfast_spark.schema import TYPES, UnknownColumn, arrow_schema, check_columns, check_types
-from tests.holdfast_spark.plain import Message, block_of
+from tests.holdfast_spark.plain import Message, block_of, spark_schema
 
 TEN = ("topic", "payload", "client_id", "qos", "retain", "ts", "shard", "generation", "stream", "offset")
 
@@ -138,24 +137,7 @@ def test_rows_that_have_expired_are_left_out_when_asked() -> None:
 
 def test_the_schema_is_the_one_that_spark_makes() -> None:
     """Spark compares the first batch with its own, field by field; the DDL of all columns is what users see."""
-    from pyspark.sql.types import (
-        ArrayType,
-        BinaryType,
-        BooleanType,
-        ByteType,
-        DataType,
-        IntegerType,
-        LongType,
-        StringType,
-        TimestampType,
-    )
-
-    pairs = ArrayType(StructType([StructField("key", StringType()), StructField("value", StringType())]))
-    spark: dict[str, DataType] = {
-        "string": StringType(), "binary": BinaryType(), "tinyint": ByteType(), "boolean": BooleanType(), "timestamp": TimestampType(),
-        "int": IntegerType(), "bigint": LongType(), "array<struct<key:string,value:string>>": pairs,
-    }  # fmt: skip
-    found = StructType([StructField(name, spark[kind]) for name, kind in TYPES.items()])
+    found = spark_schema()
     assert to_arrow_schema(found, timezone="UTC").equals(arrow_schema())
     assert [each.dataType.simpleString() for each in found.fields] == list(TYPES.values())
 

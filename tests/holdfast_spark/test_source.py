@@ -53,7 +53,8 @@ def reader() -> Iterator[FakeReader]:
 
 
 def load(spark: SparkSession, reader: FakeReader, **options: str) -> DataFrame:
-    return spark.read.format("holdfast").options(brokers=reader.brokers, token=TOKEN, **options).load()
+    given_ = {"brokers": reader.brokers, "token": TOKEN, **options}
+    return spark.read.format("holdfast").options(**given_).load()
 
 
 def numbers(frame: DataFrame) -> list[int]:
