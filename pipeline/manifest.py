@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -82,6 +83,16 @@ class Manifest:
         if after.number % STATE_EVERY == 0:
             self._write_state(after)
         return after
+
+    def at(self, number: int) -> State:
+        """The state that commit ``number`` led to."""
+        state = State()
+        while state.number < number:
+            data = self._read(state.number + 1)
+            if data is None:
+                raise ManifestDamaged(f"commit {state.number + 1} is missing in {self._directory}")
+            state = applied(state, Commit.decode(data, f"{state.number + 1:08}.json"), data)
+        return state
 
     def commits(self, after: int) -> Iterable[Commit]:
         """Those with greater numbers, in order; each checked against the one before, as far as that is asked for, too."""
@@ -152,6 +163,19 @@ def write_synced(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def write_new(path: Path, data: bytes) -> bool:
+    """Whole, or not at all, and only when there is no such file yet; whether it was this one. The directory is for the caller to sync."""
+    temporary = path.with_name(f"part-{secrets.token_hex(6)}-{path.name}")
+    try:
+        write_synced(temporary, data)
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
 
 
 def sync_directory(path: Path) -> None:
