@@ -159,8 +159,8 @@ class AnswerBeforeCommit(Planted):
         shard: Any = core
 
         def make(submit: Any) -> Any:
-            def hasty(effects: Any) -> None:
-                submit(effects)
+            def hasty(effects: Any, wall_ms: int) -> None:
+                submit(effects, wall_ms)
                 released = shard._inbox.release(shard._submitted_upto, shard._retained.done)
                 effects.extend(Send(link, answer) for link, answer in released)
 
