@@ -11,7 +11,6 @@ import json
 import secrets
 import time
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,14 +22,12 @@ from actors.reader.keeping import WANTED
 from actors.reader.options import reader_options
 from actors.reserve import stored_bytes
 from actors.snapshot import settings_in_force
-from cli import pipeline_archive
+from cli import pipeline_archive, pipeline_query
 from cli.paths import data_path
 from cli.pipeline_session import MASTER, TOKEN_FILE, Broker, Brokers, CaFile, Master, Tls, TokenFile, broker_of, progress, said, spark_for
+from cli.pipeline_words import checked_filter, duration_ms, moment_ms
 from cli.stores import ConfigFile, DataDir, Sets, Stores, load_or_refuse, open_stores, refuse, site_of, store_paths
 from config.schema import Config
-from config.values import Duration
-from mqtt.reason import ProtocolError
-from mqtt.topics import check_topic_filter
 from pipeline.capacity import Forecast, Generation, Loser, Pattern, amount, exact, forecast, leases_behind, patterns_of, would_go
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Stored messages and Spark: read, archive, audit, query.")
@@ -38,6 +35,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Stored messa
 app.command("archive")(pipeline_archive.archive)
 app.command("verify")(pipeline_archive.verify)
 app.command("compact")(pipeline_archive.compact)
+app.command("restore")(pipeline_query.restore)
+app.command("sql")(pipeline_query.sql)
 
 Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
 Filters = Annotated[list[str] | None, typer.Option("--topic-filter", metavar="FILTER", help="Only these topics; several are allowed.")]
@@ -83,7 +82,7 @@ def token(
         site_of(directory)
         print(directory / TOKEN_FILE)
         return
-    checked = [_checked_filter(each) for each in filters or []]
+    checked = [checked_filter(each) for each in filters or []]
     if not checked:
         refuse("a token is for some topics: say which with --filter.", 2)
     secret = secrets.token_urlsafe(32)
@@ -115,7 +114,7 @@ def audit(
     """Gaps, duplicates and order per publisher and topic; exit 1 when anything is wrong."""
     options = _time_options(since, until)
     if topic_filter:
-        options["topicFilter"] = json.dumps([_checked_filter(each) for each in topic_filter])
+        options["topicFilter"] = json.dumps([checked_filter(each) for each in topic_filter])
     broker = broker_of(data_dir, config, set_, brokers, token_file, tls, ca_file)
     spark = spark_for(broker, master, "holdfast audit")
     from pipeline import audit as audits
@@ -167,26 +166,7 @@ def _audit_lines(report: Any) -> list[str]:
 
 def _time_options(since: str | None, until: str | None) -> dict[str, str]:
     given = {"startingTimestamp": since, "endingTimestamp": until}
-    return {name: str(_moment_ms(text)) for name, text in given.items() if text is not None}
-
-
-def _moment_ms(text: str) -> int:
-    try:
-        return int(time.time() * 1000) - Duration.parse(text).ms
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        refuse(f"{text!r} is no time: a duration such as 2h, or a date and time such as 2026-01-31T12:00 is wanted.", 2)
-    return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
-
-
-def _checked_filter(text: str) -> str:
-    try:
-        return check_topic_filter(text).decode()
-    except ProtocolError as error:
-        refuse(f"{text!r} is no topic filter: {error}.", 2)
+    return {name: str(moment_ms(text)) for name, text in given.items() if text is not None}
 
 
 # ---------------------------------------------------------------------------------------------------- capacity
@@ -205,8 +185,8 @@ def capacity(
     brokers: Brokers = None, token_file: TokenFile = None, tls: Tls = False, ca_file: CaFile = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """How much is stored under which topics, how fast that grows, when the quota is reached."""
-    period_ms = _duration_ms(period) if period is not None else None
-    wanted = [_checked_filter(each) for each in topic_filter or ["#"]]
+    period_ms = duration_ms(period) if period is not None else None
+    wanted = [checked_filter(each) for each in topic_filter or ["#"]]
     broker = broker_of(data_dir, config, set_, brokers, token_file, tls, ca_file)
     now_ms = int(time.time() * 1000)
     with said(), broker.client() as client:
@@ -317,10 +297,3 @@ def _in_force(data_dir: Path) -> tuple[Config, list[Path]]:
     except NotReached as error:
         refuse(f"{error}.")
     return loaded, store_paths(loaded, site_of(data_dir))
-
-
-def _duration_ms(text: str) -> int:
-    try:
-        return Duration.parse(text).ms
-    except ValueError:
-        refuse(f'{text!r} is no duration: one such as "6h" or "2d" is wanted.', 2)

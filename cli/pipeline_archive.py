@@ -13,10 +13,8 @@ import structlog
 import typer
 
 from cli.pipeline_session import MASTER, Broker, Brokers, CaFile, Tls, TokenFile, broker_of, need_spark, progress, said, spark_for
+from cli.pipeline_words import checked_filters, duration_ms, duration_or_none, size_or_none
 from cli.stores import ConfigFile, DataDir, Sets, refuse
-from config.values import INFINITY, Duration, Size
-from mqtt.reason import ProtocolError
-from mqtt.topics import check_topic_filter
 from pipeline.capacity import amount
 
 if TYPE_CHECKING:
@@ -58,16 +56,16 @@ def archive(
 
     options = archives.Options(
         format="delta" if format == "delta" else "parquet" if format == "parquet" else None,
-        filters=_filters(topic_filter),
-        live_after_ms=None if live_after is None else _duration_ms(live_after),
+        filters=checked_filters(topic_filter),
+        live_after_ms=None if live_after is None else duration_ms(live_after),
         lease=None if lease == "none" else lease,
-        lease_ttl_ms=_duration_ms(lease_ttl),
-        lease_max_age_ms=_bound(_duration_ms(lease_max_age)),
-        lease_max_bytes=_bound(_size(lease_max_bytes)),
+        lease_ttl_ms=duration_ms(lease_ttl),
+        lease_max_age_ms=duration_or_none(lease_max_age),
+        lease_max_bytes=size_or_none(lease_max_bytes),
         lease_block=block,
-        capture=_filters(capture),
+        capture=checked_filters(capture),
     )
-    interval_s = _duration_ms(interval) / 1000
+    interval_s = duration_ms(interval) / 1000
     broker = broker_of(data_dir, config, set_, brokers, token_file, tls, ca_file)
     spark = None if master == NO_SPARK_MASTER else spark_for(broker, master, "holdfast archive")
     with said():
@@ -153,31 +151,3 @@ def _done_line(done: Any) -> str:
     if done.waiting_bytes:
         line += f"; {amount(done.waiting_bytes)} wait for the next round"
     return line + "".join(f"\nLOST before it could be archived: {each}" for each in done.lost)
-
-
-def _filters(texts: list[str] | None) -> tuple[str, ...]:
-    found = []
-    for text in texts or []:
-        try:
-            found.append(check_topic_filter(text).decode())
-        except ProtocolError as error:
-            refuse(f"{text!r} is no topic filter: {error}.", 2)
-    return tuple(found)
-
-
-def _duration_ms(text: str) -> int:
-    try:
-        return Duration.parse(text).ms
-    except ValueError:
-        refuse(f'{text!r} is no duration: one such as "12h" or "7d", or "infinity", is wanted.', 2)
-
-
-def _size(text: str) -> int:
-    try:
-        return int(Size.parse(text))
-    except ValueError:
-        refuse(f'{text!r} is no size: one such as "10GiB", or "infinity", is wanted.', 2)
-
-
-def _bound(value: int) -> int | None:
-    return None if value >= INFINITY else value
