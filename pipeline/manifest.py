@@ -47,12 +47,15 @@ class Manifest:
             state = self._newest_state() or state
         while True:
             data = self._read(state.number + 1)
-            if data is None:
+            if data is not None:
+                state = applied(state, Commit.decode(data, f"{state.number + 1:08}.json"), data)
+                continue
+            later = [number for number in self.numbers() if number > state.number]
+            if not later:
                 break
-            state = applied(state, Commit.decode(data, f"{state.number + 1:08}.json"), data)
-        later = [number for number in self.numbers() if number > state.number]
-        if later:
-            raise ManifestDamaged(f"commit {state.number + 1} is missing in {self._directory}, while there is commit {min(later)}")
+            # Unless it was made just now.
+            if later[0] > state.number + 1:
+                raise ManifestDamaged(f"commit {state.number + 1} is missing in {self._directory}, while there is commit {later[0]}")
         self._state = state
         return state
 
