@@ -35,10 +35,11 @@ PUBLISHERS = 8
 ROLLS_MIN = 3
 LEASE = "lake"
 TOKEN_FILE = "pipeline.token"
-BACK_S = 120.0
-"""From a fault to the next batch that is committed: a new JVM on two busy cores is most of it."""
-READY_S = 40.0
-LAST_S = 180.0
+BACK_S = 300.0
+"""From a fault to the next batch that is committed: a new JVM is most of it, ten seconds on a machine that has time and minutes on one
+that has none."""
+READY_S = 60.0
+LAST_S = 300.0
 SETTLE_S = 60.0
 PAUSE_S = (0.3, 2.0)
 WHILE_DOWN_PART = 0.15
