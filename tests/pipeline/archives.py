@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import resource
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from holdfast_spark.client import Client, Endpoint, parse_brokers
 from pipeline import archive, archive_compact
 from pipeline.archive import USUAL, Done, Options
-from pipeline.archived import State
+from pipeline.archived import ArchiveError, State
 from pipeline.manifest import Manifest
 from tests.actors.served import Said, Served, said, served
 
@@ -131,3 +132,24 @@ def _die(where: Endpoint, root: Path, options: Options, at: int, what: str, step
         archive.run(None, where, root, options, step=step)
     else:
         archive_compact.compact(root, step=step)
+
+
+def with_room_for(file_bytes: int, where: Endpoint, root: Path, options: Options) -> str | None:
+    """Archive in a process that can write no file beyond this; what it said when it stopped."""
+    ours, theirs = _FORKS.Pipe(duplex=False)
+    process = _FORKS.Process(target=_cramped, args=(file_bytes, where, root, options, theirs))
+    process.start()
+    theirs.close()
+    said_: str | None = ours.recv()
+    process.join()
+    return said_
+
+
+def _cramped(file_bytes: int, where: Endpoint, root: Path, options: Options, says: Any) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+    try:
+        archive.run(None, where, root, options)
+    except ArchiveError as error:
+        says.send(str(error))
+    else:
+        says.send(None)
