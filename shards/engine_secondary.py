@@ -4,17 +4,18 @@ It takes no lock and changes no file of the store. What it shows is the store at
 write-ahead log included, so also what is written and not yet synced. Every change is refused. Its own notes go into a scratch
 directory of the caller's.
 
-`catch_up` follows the log and nothing else. When the owner has changed its files since (flushed, merged, made or dropped a family, opened
-the store again), which its manifest tells, this raises Outdated, and only another opening shows what is there. RocksDB 9.8 would go on,
-and show what never was:
+`catch_up` follows the log, and of the files what it can: families that were made or dropped, and files of families of which nothing is in
+memory. When others have changed, or files went while it looked, it raises Outdated, and only another opening shows what is there.
+RocksDB 9.8 would go on, and show what never was:
 * what a flush has put into a file stays in the memory of a secondary as well, and there it hides newer values of the same keys, and
   brings erased ones back, until something is written to that family;
-* a family that is dropped loses what of it is flushed in between, and is not empty;
+* a family that is dropped loses what of it was flushed in between, and is not empty. But the row that names it went before (shards.engine);
 * a log that is flushed and deleted between the reading of the manifest and that of the logs is in neither: then there is a hole, before
   things that are newer; and where a file of the manifest is gone already, an older state of the family is taken.
 So an opening during which a file is deleted is done again.
 
-Always holds, after an opening or a `catch_up` that returned: what is shown is the store at one moment, everything up to `latest_sequence`.
+Always holds, after an opening or a `catch_up` that returned: what is shown is the store at one moment, everything up to `latest_sequence`,
+but for families that were made since the opening, which it does not have, and those that were dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import NoReturn
 from rocksdict import AccessType, Cache, Options, Rdict
 
 from shards.engine import Op, StoreFailed
-from shards.engine_rocks import RocksEngine, damage, family_of, mapped
+from shards.engine_rocks import RocksEngine, damage, family_of, mapped, tables_of
 from shards.rocks_options import RocksOptions, database_options
 
 _OPTIONS = RocksOptions(write_buffer_bytes=1 << 20, block_cache_bytes=16 << 20)
@@ -59,9 +60,9 @@ class SecondaryEngine(RocksEngine):
         self._options.set_max_open_files(-1)
         for _ in range(_TRIES):
             self._manifest = self._manifest_now()
-            files = set(os.listdir(path))
+            files = self._data_files()
             names = self._open(scratch)
-            if not [name for name in files - set(os.listdir(path)) if _IS_DATA.match(name)]:
+            if files <= self._data_files():
                 break
             self._db.close()
         else:
@@ -90,14 +91,17 @@ class SecondaryEngine(RocksEngine):
     def catch_up(self) -> None:
         """Show what was written until now. Raises Outdated; then it shows nothing that may be relied on, and is to be closed."""
         self._alive()
-        if self._manifest_now() == self._manifest:
-            try:
-                self._db.try_catch_up_with_primary()
-            except Exception as error:
-                raise mapped(f"catch up with {self._path}", error) from error
-            if self._manifest_now() == self._manifest:
-                return
-        raise Outdated(f"the files of {self._path} have changed since it was opened for reading")
+        manifest = self._manifest_now()
+        followed = manifest == self._manifest
+        files = set() if followed else self._data_files()
+        held = {} if followed else self._held(self.families())
+        try:
+            self._db.try_catch_up_with_primary()
+        except Exception as error:
+            raise Outdated(str(mapped(f"catch up with {self._path}", error))) from error
+        if self._manifest_now() != manifest or (not followed and (files - self._data_files() or self._held(list(held)) != held)):
+            raise Outdated(f"the files of {self._path} have changed since it was opened for reading")
+        self._manifest = manifest
 
     def keys_estimated(self, family: int) -> int:
         return self._rdict(family).property_int_value("rocksdb.estimate-num-keys") or 0
@@ -123,6 +127,21 @@ class SecondaryEngine(RocksEngine):
             self._rdicts.clear()
             self._db.close()
             del self._db
+
+    def _held(self, families: Sequence[int]) -> dict[int, dict[str, int]]:
+        """Those of which something is in memory, with the files that they have."""
+        found: dict[int, dict[str, int]] = {}
+        for family in families:
+            rdict = self._rdict(family)
+            if any(rdict.property_int_value(f"rocksdb.num-entries-{kind}") for kind in ("active-mem-table", "imm-mem-tables")):
+                found[family] = tables_of(rdict)
+        return found
+
+    def _data_files(self) -> set[str]:
+        try:
+            return {name for name in os.listdir(self._path) if _IS_DATA.match(name)}
+        except OSError as error:
+            raise StoreFailed(f"look into {self._path}: {error}") from error
 
     def _manifest_now(self) -> tuple[str, int]:
         """The name and size of the manifest: every change of the files makes it longer, or is in another one."""

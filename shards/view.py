@@ -1,8 +1,8 @@
 """The store of one shard as whoever only reads sees it, while its owner writes: in bulk, by generations, never above the cut.
 
 A RocksDB secondary shows the files, and a store over it reads them. The view keeps both new enough: `catch_up` with what a cut of the
-shard says (shards.cuts) follows the log, and opens the secondary anew when the files have changed, as with every flush and every new
-generation. It changes nothing, and it knows neither connections nor leases nor who may read what: that is for the reader.
+shard says (shards.cuts) follows the log, and opens the secondary anew when that is not enough, as after every flush and every roll.
+It changes nothing, and it knows neither connections nor leases nor who may read what: that is for the reader.
 
 Generations go meanwhile. One that was dropped is read as before, through the files that are open, until the next `catch_up`, and then
 raises GenerationDropped. What must not go is held by a lease.
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from threading import RLock
 
 from shards.bulk import Columns
+from shards.counting import Counts, Mark
 from shards.engine import HOME_FAMILY, StoreFailed
 from shards.engine_secondary import SecondaryEngine
 from shards.generations import Generations
@@ -62,7 +63,7 @@ class StoreView:
                     engine.catch_up()
                     self._look(engine, before)
                 except StoreFailed:
-                    # The files have changed; or whatever it was is there again when it is opened anew.
+                    # Outdated; or whatever it was may be there again when it is opened anew.
                     self._open()
             engine, generations, store = self._now()
             if self.opened == opened and (engine.latest_sequence() < sequence or set(store.lost_at_open) - self._lost):
@@ -140,6 +141,16 @@ class StoreView:
         """A position before which nothing was published at this time, or later (shards.store.Store.position_at)."""
         with self._lock:
             return self._now()[2].position_at(steady_ms)
+
+    def counts(self, generation: int) -> Counts | None:
+        """As shards.store.Store.counts; it may count what is above the cut."""
+        with self._lock:
+            return self._now()[2].counts(generation)
+
+    def marks(self, generation: int, after: int, upto: int) -> list[Mark]:
+        """As shards.store.Store.marks."""
+        with self._lock:
+            return self._now()[2].marks(generation, after, upto)
 
     # ---- messages
 
