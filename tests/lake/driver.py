@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 0.1
@@ -35,6 +36,8 @@ class Query:
     trigger: Literal["live", "available"]
     options: dict[str, str] = field(default_factory=dict)
     every: str = "500 milliseconds"
+    expect: str = ""
+    """When given: what publishers were promised, as Parquet. Then the lake is audited at the end."""
     master: str = "local[2,4]"
     conf: dict[str, str] = field(default_factory=dict)
 
@@ -48,12 +51,21 @@ def say(event: str, **fields: object) -> None:
     sys.stdout.flush()
 
 
-def start(query: Query) -> StreamingQuery:
+def begin(query: Query) -> SparkSession:
     from pipeline.session import session
 
     conf = {"spark.ui.enabled": "false", "spark.sql.streaming.numRecentProgressUpdates": "1000", **query.conf}
-    spark = session(brokers=query.brokers, token=query.token, master=query.master, app="lake", progress=False, conf=conf)
-    say("session")
+    return session(brokers=query.brokers, token=query.token, master=query.master, app="lake", progress=False, conf=conf)
+
+
+def audit(spark: SparkSession, query: Query) -> None:
+    """The lake as Spark reads it, by the product's own audit."""
+    from pipeline.audit import run
+
+    say("audited", **run(spark, spark.read.parquet(query.lake), sequence="json:n", expect=query.expect).facts())
+
+
+def start(spark: SparkSession, query: Query) -> StreamingQuery:
     source = spark.readStream.format("holdfast").options(**query.options).load()
     writer = source.writeStream.format("parquet").option("checkpointLocation", query.checkpoint).option("path", query.lake)
     trigger: Any = writer.trigger(availableNow=True) if query.trigger == "available" else writer.trigger(processingTime=query.every)
@@ -76,7 +88,9 @@ def main(words: list[str]) -> int:
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopping.append(number))
     Path(wanted.checkpoint).mkdir(parents=True, exist_ok=True)
-    query = start(wanted)
+    spark = begin(wanted)
+    say("session")
+    query = start(spark, wanted)
     say("started", run=str(query.runId))
     told = -1
     while query.isActive and not stopping:
@@ -89,6 +103,8 @@ def main(words: list[str]) -> int:
     if failed is not None and not stopping:
         say("failed", why=str(failed)[:2000])
         return 3
+    if wanted.expect and not stopping:
+        audit(spark, wanted)
     say("ended")
     return 0
 

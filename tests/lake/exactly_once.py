@@ -16,6 +16,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tests.broker.running import CommandFailed, free_port
 from tests.gates.gate import GateFailed, Watched, running, settings
@@ -46,6 +50,9 @@ WHILE_DOWN_PART = 0.15
 """How often the next fault does not wait until the query is back from the last."""
 RATE_PART = 0.9
 
+AUDITED = ("missing", "disordered", "repeated", "unreadable", "lost")
+"""What an audit must not find. Duplicates are judged by QoS elsewhere; here there may be as many as were sent again at QoS 1."""
+
 Say = Callable[[str], None]
 
 
@@ -75,6 +82,8 @@ class Outcome:
     faults: Counter[str] = field(default_factory=Counter)
     stories: list[str] = field(default_factory=list)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
+    audited: dict[str, object] = field(default_factory=dict)
+    """What `holdfast pipeline audit` would say of the lake."""
 
     def __str__(self) -> str:
         done = ", ".join(f"{fault} {count}" for fault, count in sorted(self.faults.items()))
@@ -132,14 +141,15 @@ class Running:
         directory.mkdir()
         return directory
 
-    def _query(self, trigger: str) -> Query:
+    def _query(self, trigger: Literal["live", "available"], expect: str = "") -> Query:
         host, port = self.proxy.address
         return Query(
             brokers=f"{host}:{port}",
             token=(self.watched.broker.data_dir / TOKEN_FILE).read_text().strip(),
             lake=str(self.lake),
             checkpoint=str(self.directory / "checkpoint"),
-            trigger="available" if trigger == "available" else "live",
+            trigger=trigger,
+            expect=expect,
             options={
                 "startingOffsets": "earliest",
                 "lease": LEASE,
@@ -225,12 +235,15 @@ class Running:
 
     async def _take_what_is_left(self) -> None:
         await self.supervisor.stop(SETTLE_S)
-        self.last = Supervisor(self._query("available").command(), self._made("available"), cwd=ROOT)
+        expected = self.directory / "expected.parquet"
+        await asyncio.to_thread(write_expected, self.ledger, expected)
+        self.last = Supervisor(self._query("available", str(expected)).command(), self._made("available"), cwd=ROOT)
         self.last.begin()
         try:
             await self.last.ended(LAST_S)
         except TimeoutError:
             raise GateFailed(f"the last query had not ended after {LAST_S:.0f} s: {self.last.life.last_words()}") from None
+        self.outcome.audited = next(said.fields for said in self.last.life.said if said.event == "audited")
 
     def judge(self, stored: Scanned) -> None:
         """After the broker has ended."""
@@ -242,6 +255,12 @@ class Running:
             "the lake against the store": lake_against_store(lake, stored.rows),
             "the lake against the publishers": rows_against_ledger(lake, self.ledger),
         }
+
+
+def write_expected(ledger: LakeLedger, path: Path) -> None:
+    """What was promised, for the audit."""
+    columns = list(zip(*ledger.acknowledged_keys(), strict=True))
+    pq.write_table(pa.table(dict(zip(("client_id", "topic", "sequence"), map(list, columns), strict=True))), path)
 
 
 def _seconds(said: Said) -> float:
@@ -265,6 +284,10 @@ def require_right(drill: Drill, outcome: Outcome) -> None:
     for what, verdict in outcome.verdicts.items():
         if not verdict.good:
             raise GateFailed(f"{what}: {verdict}; after {'; '.join(outcome.stories)}")
+    faults = {name: outcome.audited[name] for name in AUDITED if outcome.audited[name]}
+    duplicates = outcome.audited["duplicates"]
+    if faults or not isinstance(duplicates, int) or duplicates > outcome.sent_again or outcome.audited["rows"] != outcome.rows:
+        raise GateFailed(f"the audit of {outcome.rows} rows, of which {outcome.sent_again} were sent again, found {outcome.audited}")
     if min(outcome.rolls.values()) < ROLLS_MIN:
         raise GateFailed(f"{outcome.rolls} rolls by shard, {ROLLS_MIN} are wanted of each")
     if outcome.acknowledged < outcome.published * RATE_PART:
