@@ -113,8 +113,9 @@ class Rules:
             sub.weakly.discard(message)
         if before or sub.since_us < 0 or message.sent_us <= sub.since_us or message.expires:
             return
-        if message.again and not sub.durable:
-            # The first copy may have been dropped from a full queue, and the second one is behind what came meanwhile.
+        if message.again and not (sub.durable and qos):
+            # The first copy may have been dropped from a full queue, or lost with a connection at QoS 0; the second one is behind what came
+            # meanwhile.
             return
         line = message.key, qos
         last = sub.last.get(line, 0)
