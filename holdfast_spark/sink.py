@@ -38,8 +38,8 @@ _count, _flag = READING["maxRowsPerTrigger"], READING["tls"]
 
 
 def _name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", value):
-        raise ValueError("a name of up to 100 letters, digits, dots, underlines and hyphens")
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,50}", value):
+        raise ValueError("a name of up to 50 letters, digits, dots, underlines and hyphens")
     return value
 
 
