@@ -137,8 +137,10 @@ def measured(program: SparkProgram, words: Sequence[str], rows: int, pids: Pids)
     groups = {"spark": (program.pid,), **pids()}
     before = measure(groups)
     began = time.perf_counter()
-    program.do(*words)
+    told = program.do(*words)
     seconds = time.perf_counter() - began
+    if told.get("rows", rows) != rows:
+        raise RuntimeError(f"{' '.join(words)} took {told['rows']} rows, and there are {rows}")
     after = measure(groups)
     return Round(rows, seconds, {part: (after[part].cpu_s - before[part].cpu_s) * 1e6 / rows for part in groups})
 

@@ -1,7 +1,7 @@
 """Spark, as it is measured: one session that does on its standard input's word what a user would have it do, and says how long that took.
 
 ``python -m benchmarks.pipeline_spark JSON``; JSON is an ``Asked``. Words, a line each: ``read`` (every column of every row into nothing),
-``archive DIR`` (sealed generations into a Parquet archive), ``quit``. Each is answered by a line of JSON. CPU is counted by whoever asks,
+``archive DIR`` (sealed generations into a Delta archive), ``quit``. Each is answered by a line of JSON. CPU is counted by whoever asks,
 over this process and everything below it.
 """
 
@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    data_dir: str
+    brokers: str
+    token: str
     options: dict[str, str] = field(default_factory=dict)
     """Of the source."""
     master: str = "local[2,4]"
@@ -39,11 +41,21 @@ def read(spark: SparkSession, asked: Asked) -> None:
     spark.read.format("holdfast").options(**asked.options).load().write.format("noop").mode("overwrite").save()
 
 
+def archive(spark: SparkSession, asked: Asked, root: Path) -> int:
+    """All steps, with the comparison of what was written and a lease; how many rows it took."""
+    from holdfast_spark.client import Endpoint, parse_brokers
+    from pipeline.archive import Options, run
+
+    options = Options(format="delta", lease=f"benchmark-{root.name}")
+    return run(spark, Endpoint(parse_brokers(asked.brokers), asked.token), root, options).rows
+
+
 def main(words: list[str]) -> int:
     from pipeline.session import session
 
     asked = Asked(**json.loads(words[0]))
-    spark = session(asked.data_dir, master=asked.master, app="benchmark", progress=False, conf={"spark.ui.enabled": "false"})
+    quiet = {"spark.ui.enabled": "false"}
+    spark = session(brokers=asked.brokers, token=asked.token, master=asked.master, app="benchmark", progress=False, conf=quiet)
     say(ready=True)
     for line in sys.stdin:
         word, *rest = line.split()
@@ -54,10 +66,7 @@ def main(words: list[str]) -> int:
             read(spark, asked)
             say(did=word, seconds=time.perf_counter() - began)
         elif word == "archive":
-            from pipeline.archive import archive
-
-            rows = archive(spark, asked.data_dir, rest[0])
-            say(did=word, seconds=time.perf_counter() - began, rows=rows)
+            say(did=word, rows=archive(spark, asked, Path(rest[0])), seconds=time.perf_counter() - began)
         else:
             raise ValueError(f"{word!r} is not read, archive or quit")
     spark.stop()

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.pipeline import Rounds, SparkProgram, filled, measured, options_for, plain_scan
+from benchmarks.pipeline import Pids, Rounds, SparkProgram, filled, measured, options_for, plain_scan
 from benchmarks.pipeline_live import Shared, windows
 from benchmarks.pipeline_load import Filled
 from benchmarks.pipeline_spark import Asked
@@ -92,7 +92,8 @@ def measure_all(watched: Watched, port: int, directory: Path, scale: Scale) -> F
         status = broker.status()
         return {"reader": status.pids("reader"), "shards": status.pids("shard")}
 
-    read, archive = spark_rounds(broker.data_dir, directory, found, pids, scale)
+    asked = Asked(f"127.0.0.1:{port}", token, options_for(found))
+    read, archive = spark_rounds(asked, directory, found, pids, scale)
     stores = list(stores_of(broker.data_dir).values())
     scans = [plain_scan(stores) for _ in range(scale.of(ROUNDS, QUICK_ROUNDS))]
     if any(rows != found.rows for rows, _ in scans):
@@ -104,9 +105,8 @@ def measure_all(watched: Watched, port: int, directory: Path, scale: Scale) -> F
     return Figures(found.rows, read, archive, plain, live)
 
 
-def spark_rounds(data_dir: Path, directory: Path, found: Filled, pids: object, scale: Scale) -> tuple[Rounds, Rounds]:
-    assert callable(pids)
-    program = SparkProgram(Asked(str(data_dir), options_for(found)), directory / "spark.err")
+def spark_rounds(asked: Asked, directory: Path, found: Filled, pids: Pids, scale: Scale) -> tuple[Rounds, Rounds]:
+    program = SparkProgram(asked, directory / "spark.err")
     try:
         # What is compiled and started by the first read is not what a row costs.
         program.do("read")
