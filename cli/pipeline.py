@@ -28,6 +28,7 @@ from cli.pipeline_session import MASTER, TOKEN_FILE, Broker, Brokers, CaFile, Ma
 from cli.pipeline_words import checked_filter, duration_ms, moment_ms
 from cli.stores import ConfigFile, DataDir, Sets, Stores, load_or_refuse, open_stores, refuse, site_of, store_paths
 from config.schema import Config
+from pipeline import audit as audits
 from pipeline.capacity import Forecast, Generation, Loser, Pattern, amount, exact, forecast, leases_behind, patterns_of, would_go
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Stored messages and Spark: read, archive, audit, query.")
@@ -115,12 +116,13 @@ def audit(
     options = _time_options(since, until)
     if topic_filter:
         options["topicFilter"] = json.dumps([checked_filter(each) for each in topic_filter])
+    try:
+        parsed = audits.Sequence.parse(sequence) if sequence else None
+    except audits.AuditError as error:
+        refuse(f"{error}.", 2)
     broker = broker_of(data_dir, config, set_, brokers, token_file, tls, ca_file)
     spark = spark_for(broker, master, "holdfast audit")
-    from pipeline import audit as audits
-
     with said():
-        parsed = audits.Sequence.parse(sequence) if sequence else None
         options = broker.options() | options
         progress("reading and sorting what is stored; the Spark UI above shows how far it is")
         report = audits.run(spark, options, sequence=parsed, expect=str(expect.absolute()) if expect else None)
@@ -134,7 +136,7 @@ def audit(
     raise typer.Exit(1 if report.wrong else 0)
 
 
-def _audit_lines(report: Any) -> list[str]:
+def _audit_lines(report: audits.Report) -> list[str]:
     lines = [f"{report.rows} messages of {report.publishers} publishers and topics"]
     counts = {
         "missing": report.missing, "duplicates": report.duplicates, "out of order": report.disordered, "repeated": report.repeated,
