@@ -80,7 +80,7 @@ def _table(spark: SparkSession, broker: Broker, archive: Path | None, filters: t
         endpoint = broker.endpoint()
         # Of this command's own, so that two at a time do not let go of each other's.
         name = f"sql-{os.getpid()}"
-        view(spark, endpoint, archive.absolute(), name, topics=filters).createOrReplaceTempView(TABLE)
+        view(spark, endpoint, archive.absolute(), name, topics=filters, options=broker.options()).createOrReplaceTempView(TABLE)
         return lambda: release(endpoint, name)
 
 

@@ -74,7 +74,8 @@ def view(
     topics: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Make the view, in the place of one of that name. topics: filters; none: as the archive has them, or else `#`. options: of the source.
+    """Make the view, in the place of one of that name. topics: filters; none: as the archive has them, or else `#`. options: of the
+    source; when they name brokers, they say all of where these are, which is how a `caFile` can be said.
 
     ArchiveError with one sentence.
     """
@@ -108,10 +109,13 @@ def cold(spark: SparkSession, pinned: Pinned, filters: Sequence[str]) -> DataFra
 
 def hot(spark: SparkSession, endpoint: Endpoint, pinned: Pinned, filters: Sequence[str], options: Mapping[str, str]) -> DataFrame:
     """The store's part."""
-    told = {
+    where = {
         "brokers": ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in endpoint.brokers),
         "token": endpoint.token,
         "tls": str(endpoint.tls).lower(),
+    }
+    told = {
+        **({} if "brokers" in options else where),
         "topicFilter": json.dumps(list(filters)),
         "startingOffsets": Offset(pinned.store, pinned.start).as_json(),
         "endingOffsets": Offset(pinned.store, pinned.stop).as_json(),
