@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast_spark.blocks import Decoder, Wanted
@@ -20,7 +19,7 @@ from holdfast_spark.options import OptionError, ReadOptions
 from holdfast_spark.planning import Scope, Work, gaps_of
 from holdfast_spark.properties import DamagedValue
 from holdfast_spark.protocol import Code, Refused
-from holdfast_spark.schema import check_types
+from holdfast_spark.schema import arrow_schema, check_types
 
 log = logging.getLogger("holdfast_spark")
 
@@ -41,7 +40,8 @@ def reading_of(options: ReadOptions, schema: StructType) -> Reading:
         raise OptionError(
             f"option columns is {','.join(options.columns)}, and the schema that was given has {','.join(names)}; wanted is one of both"
         )
-    arrow: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+    ours = arrow_schema(names)
+    arrow = pa.schema([ours.field(each.name).with_nullable(each.nullable) for each in schema.fields])
     return Reading(options.endpoint, arrow, options.fail_on_loss)
 
 

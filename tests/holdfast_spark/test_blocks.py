@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from holdfast_spark.blocks import STEPS_KEPT, Decoder, Wanted
+from holdfast_spark.options import read_options
 from holdfast_spark.properties import DamagedValue
 from holdfast_spark.protocol import Block, decode_block
+from holdfast_spark.reading import reading_of
 from holdfast_spark.schema import TYPES, UnknownColumn, arrow_schema, check_columns, check_types
 from tests.holdfast_spark.plain import Message, block_of, spark_schema
 
@@ -140,6 +142,11 @@ def test_the_schema_is_the_one_that_spark_makes() -> None:
     found = spark_schema()
     assert to_arrow_schema(found, timezone="UTC").equals(arrow_schema())
     assert [each.dataType.simpleString() for each in found.fields] == list(TYPES.values())
+    given_ = spark_schema(("topic", "ts"))
+    given_["topic"].nullable = False
+    assert to_arrow_schema(given_, timezone="UTC").equals(
+        reading_of(read_options({"brokers": "h", "token": "t"}, stream=None), given_).schema
+    )
 
 
 def test_columns_and_types_that_are_not_ours_are_one_sentence() -> None:
