@@ -39,6 +39,7 @@ SHELLS = {
     "shards/engine_rocks.py": "the engine port over RocksDB",
     "shards/rocks_options.py": "how RocksDB is set up",
     "shards/engine_secondary.py": "the same, for looking only",
+    "shards/view.py": "the store behind it, for the threads of a reader",
     "shards/log_files.py": "the logs of RocksDB, looked at from outside",
     "shards/salvage.py": "opens a store with broken files",
     "shards/suspects.py": "which files were met broken",
