@@ -251,7 +251,7 @@ class ShardCore:
         known.link, known.reached = link, 0
         if role == "gateway":
             self._housekeeping.gateway_linked(sender, heard_before)
-        if sender == self._owners.holder:
+        if link == self._link_of_owner():
             # What was pushed while the link was away is lost.
             self._owners.look_again()
         return effects
@@ -417,10 +417,10 @@ class ShardCore:
         if growth:
             draft.ops[:0] = growth
         if self._owners.has_work:
-            link = self._link_of(self._owners.holder)
+            link = self._link_of_owner()
             work = self._owners.to_tell(draft) if link is not None else []
             if link is not None and work:
-                self._telling.tell(link, Work(work))
+                self._telling.tell(link, Work(work, self._owners.token))
         self._owners.record_ends()
         if not draft.ops:
             effects.extend(self._telling.nothing_submitted())
@@ -473,6 +473,19 @@ class ShardCore:
         self._retained.arrived(self._draft, target, upto)
         released = self._inbox.release(self.watermark, self._retained.done)
         return [Send(link, answer) for link, answer in released if link in self._roles]
+
+    def _link_of_owner(self) -> int | None:
+        """Of the holder of the newest owner token, or of its successor, which learns by what it is told that its own token is older: a
+        process that had stood still can have taken the sessions back from it, and have died since."""
+        holder = self._owners.holder
+        found = self._link_of(holder)
+        if found is not None:
+            return found
+        member = holder.partition(":")[0] + ":"
+        newer = [
+            (name, link) for link, (role, name) in self._roles.items() if role == "session" and name.startswith(member) and name > holder
+        ]
+        return max(newer)[1] if newer else None
 
     def _link_of(self, name: str) -> int | None:
         for link, (_, sender) in self._roles.items():

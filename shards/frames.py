@@ -206,9 +206,13 @@ class FeedTaken(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Sessions ended: remove these (client, sub id, filter) from every shard, then WorkDone."""
+    """Sessions ended: remove these (client, sub id, filter) from every shard, then WorkDone.
+
+    owner: the newest owner token that the shard has given; whoever has an older one was replaced, and may not know it.
+    """
 
     work: list[tuple[bytes, int, bytes]]
+    owner: int = 0
 
 
 # ------------------------------------------------------------------ queries, whose questions and answers are in shards.queries

@@ -8,7 +8,7 @@ from mqtt.reason import ReasonCode
 from sessions.events import AskShard, QueryShard, ToFeed, ToGateway, Wake, WorkReceived
 from sessions.frames import Attached, Subacked, Subscribe, Unsubacked
 from sessions.options import SessionOptions
-from shards.frames import Commit, FeedWant, Place, Poll, Route, Work, WorkDone
+from shards.frames import Commit, FeedWant, Own, Place, Poll, Route, Work, WorkDone
 from shards.ids import sub_id
 from shards.rows import (
     ACTIVE,
@@ -79,6 +79,16 @@ def test_a_route_is_not_added_behind_its_removal() -> None:
     s.tick()
     routes = [entry for ask in s.asked for entry in ask.entries if isinstance(entry, Route)]
     assert routes == [Route([], [(sub, b"a/#")])] * 2
+
+
+def test_whoever_is_told_work_under_a_newer_token_owns_anew_and_then_does_it() -> None:
+    """It was replaced by a process that is gone: with its own token it could report nothing as done."""
+    s = Script(2)
+    s.owned()
+    s.feed(WorkReceived(1, Work([(CLIENT, sub_id(1, 2, 1), b"a/#")], 2)))
+    s.tick()
+    assert s.asked[-1].shard == 1 and s.asked[-1].entries == [Own()]
+    assert not [entry for ask in s.asked for entry in ask.entries if isinstance(entry, Route)]
 
 
 def test_messages_stored_between_route_and_suback_are_read() -> None:

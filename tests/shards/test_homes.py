@@ -135,7 +135,7 @@ def test_an_ended_session_leaves_work_until_it_is_done(how: str) -> None:
             h.reopen()
             h.link(S, "session", "s0:a")
             h.tick(10_001)
-    assert h.take(S, Work) == [Work([[b"c", 7, b"t"]])]  # type: ignore[list-item]
+    assert h.take(S, Work) == [Work([[b"c", 7, b"t"]], owned.token)]  # type: ignore[list-item]
     h.reopen()
     h.link(S, "session", "s1:a")
     (again,) = h.ask(S, Own())
@@ -242,4 +242,38 @@ def test_work_that_was_pushed_while_the_owner_was_away_is_told_when_it_links_aga
     connect(h, b"c", expiry_s=10, clean=True)
     h.link(9, "session", "s0:a")
     h.tick()
-    assert h.take(9, Work) == [Work([[b"c", 7, b"t"]])]  # type: ignore[list-item]
+    assert h.take(9, Work) == [Work([[b"c", 7, b"t"]], owned.token)]  # type: ignore[list-item]
+
+
+def test_work_goes_to_the_successor_of_an_owner_that_is_gone() -> None:
+    """A zombie took the sessions back from its successor, and died: nobody else would hear of the work before a client connects."""
+    h = linked()
+    connected = connect(h, b"c", expiry_s=10)
+    h.link(8, "session", "s0:b")
+    (successor,) = h.ask(8, Own())
+    (owned,) = h.ask(S, Own())
+    assert isinstance(owned, Owned) and isinstance(successor, Owned) and owned.token > successor.token
+    subscribe_row(h, b"c", connected, owned.token, 7, b"t")
+    h.link(7, "session", "s1:c")
+    h.unlink(S)
+    connect(h, b"c", expiry_s=10, clean=True)
+    h.tick()
+    assert h.take(8, Work) == [Work([[b"c", 7, b"t"]], owned.token)]  # type: ignore[list-item]
+    assert h.take(7, Work) == []
+
+
+def test_work_waits_for_an_owner_that_is_away_and_does_not_go_to_the_one_before_it() -> None:
+    """The older one would take the sessions from the newer one."""
+    h = linked()
+    connected = connect(h, b"c", expiry_s=10)
+    h.link(8, "session", "s0:b")
+    (owned,) = h.ask(8, Own())
+    assert isinstance(owned, Owned)
+    subscribe_row(h, b"c", connected, owned.token, 7, b"t")
+    h.unlink(8)
+    connect(h, b"c", expiry_s=10, clean=True)
+    h.tick()
+    assert h.take(S, Work) == []
+    h.link(9, "session", "s0:b")
+    h.tick()
+    assert h.take(9, Work) == [Work([[b"c", 7, b"t"]], owned.token)]  # type: ignore[list-item]
