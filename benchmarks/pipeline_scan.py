@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from shards.engine_secondary import SecondaryEngine
-from shards.store import Store, StoreOptions
+from shards.view import StoreView
 
 ROWS_PER_BLOCK = 8192
 _DATA, _INDEX = b"\0\0", b"\0\1"
@@ -24,13 +24,12 @@ _DATA, _INDEX = b"\0\0", b"\0\1"
 def scan(path: Path) -> tuple[int, int]:
     """(rows, bytes) of all sealed generations of one store."""
     rows = size = 0
-    with tempfile.TemporaryDirectory(prefix="hf-scan-") as scratch:
-        engine = SecondaryEngine(str(path), scratch)
-        store = Store.open(engine, StoreOptions())
-        for info in store.generations():
+    with tempfile.TemporaryDirectory(prefix="hf-scan-") as first, tempfile.TemporaryDirectory(prefix="hf-scan-") as second:
+        view, engine = StoreView(str(path), first), SecondaryEngine(str(path), second)
+        for info in view.generations():
             if info.until is None:
                 continue
-            for stream in store.streams_in(info.id, b"#"):
+            for stream in view.streams_in(info.id, b"#"):
                 start, end = stream.static + _DATA, stream.static + _INDEX
                 while (found := engine.columns(info.id, start, end, ROWS_PER_BLOCK))[0]:
                     keys, values = found
@@ -38,6 +37,7 @@ def scan(path: Path) -> tuple[int, int]:
                     rows, size = rows + len(keys), size + len(block)
                     start = keys[-1] + b"\0"
         engine.close()
+        view.close()
     return rows, size
 
 

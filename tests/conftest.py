@@ -32,6 +32,8 @@ USES_SPARK = ("holdfast_spark", "pipeline", "lake")
 """Their modules import pyarrow where they begin, so without it they are not looked at; those are counted as one test each."""
 # A broker start is allowed 60 s by itself; the tests that use one need room for it.
 BROKER_TEST_TIMEOUT_S = 240
+# A session takes ten seconds of a core to start, and Spark's first job as much again, whichever test comes first.
+SPARK_TEST_TIMEOUT_S = 420
 SLOW_SECONDS = 0.25
 
 # Time says nothing about our code on a machine that others use too. CI draws the same examples every time, so that red is
@@ -84,8 +86,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if suite_of(item) in STARTS_BROKERS:
             item.add_marker(pytest.mark.broker)
-        if item.get_closest_marker("broker") and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(BROKER_TEST_TIMEOUT_S))
+        in_spark = any("spark" in mark.args for mark in item.iter_markers("needs"))
+        if (in_spark or item.get_closest_marker("broker")) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SPARK_TEST_TIMEOUT_S if in_spark else BROKER_TEST_TIMEOUT_S))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -125,7 +125,7 @@ def alive(pid: int) -> bool:
     """
     try:
         process = psutil.Process(pid)
-        return process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1
+        return bool(process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
     except psutil.NoSuchProcess:
         return False
 

@@ -104,6 +104,7 @@ def test_what_is_missing_has_a_default() -> None:
 
 
 def test_nulls_mean_the_default_row_by_row() -> None:
+    """A column that is there says nothing for the rows where it is null."""
     found = made(
         batch(qos=[None, 0, 2, 1], retain=[None, False, True, None], client_id=["c", None, "d", None]), rules=Rules(b"q", b"x/", True)
     )
@@ -192,6 +193,7 @@ def test_what_the_source_gives_can_be_written() -> None:
 
 
 def test_texts_may_be_bounded_and_names_have_any_capitals() -> None:
+    """Spark itself does not tell capitals apart."""
     assert check_input([("Payload", "binary"), ("TOPIC", "varchar(100)")]) == {"payload": 0, "topic": 1}
 
 

@@ -78,6 +78,7 @@ def test_what_a_stream_cannot_be_told_is_refused() -> None:
 
 
 def test_columns_that_are_none_are_told_with_the_options() -> None:
+    """On the driver, before a task runs."""
     with pytest.raises(OptionError, match="column payload has type int; wanted is binary or string"):
         batch_writer({"brokers": "b", "token": "x"}, schema(IntegerType()), False)
 
@@ -149,6 +150,7 @@ def test_a_partition_without_rows_sends_nothing(reader: TakingReader) -> None:
 
 
 def test_a_bad_row_ends_the_task_and_the_rows_of_its_batch_stay_out(reader: TakingReader) -> None:
+    """Nothing of the Arrow batch that it came in was on its way."""
     bad = pa.record_batch([["t", "a/#"], [b"", b""]], names=["topic", "payload"])
 
     with pytest.raises(BadMessage, match="'a/#' has a wildcard"):
@@ -189,7 +191,7 @@ def test_the_rate_is_kept_over_the_whole_task(reader: TakingReader) -> None:
 
 # ---------------------------------------------------------------------------------------------- in Spark
 
-in_spark = [pytest.mark.slow, pytest.mark.needs("spark"), pytest.mark.timeout(240)]
+in_spark = [pytest.mark.slow, pytest.mark.needs("spark"), pytest.mark.timeout(420)]
 
 
 def numbered(spark: SparkSession, count: int, partitions: int) -> DataFrame:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.conftest import USES_SPARK
 from tests.house.tree import ROOT, imports, modules, packages, project, shipped, tree
 
 LINES_MAX = 500
@@ -26,6 +27,8 @@ MAY_READ_ENVIRONMENT = {
     "config/load.py": "the entrance",
     "cli/up.py": "hands its environment on to the launcher",
     "actors/environment.py": "Ray is configured by variables of its own, and our processes inherit the rest",
+    "pipeline/session.py": "Spark's launcher takes Java and Python from the environment and from nowhere else",
+    "pipeline/cache.py": "where its user keeps what can be made again",
 }
 
 # Floors of pure code: no await, clock, randomness, thread, process or socket. The shells in them, and what they do.
@@ -44,6 +47,9 @@ SHELLS = {
     "shards/salvage.py": "opens a store with broken files",
     "shards/suspects.py": "which files were met broken",
 }
+
+# What reads the store with Spark; the commands and benchmarks import it where they need it.
+WITH_SPARK = ("pipeline", "holdfast_spark", "cli", "benchmarks")
 
 
 def _offending(found: Iterator[str]) -> list[str]:
@@ -140,18 +146,23 @@ def test_every_test_says_its_property() -> None:
 
 
 def test_what_is_imported_is_declared() -> None:
-    """Every foreign package that shipped code imports stands in [project] dependencies."""
+    """Every foreign package that shipped code imports stands in [project] dependencies; what reads the store with Spark has its extra."""
     renamed = {"prometheus-client": "prometheus_client"}
-    declared = {re.split(r"[\[<>=!~ ]", wanted)[0] for wanted in project()["project"]["dependencies"]}
-    known = {renamed.get(name, name.replace("-", "_")) for name in declared}
-    # pydantic ships these two as its own parts and pins them itself.
-    known |= {"pydantic_core", "annotated_types"}
+
+    def known(wanted: list[str]) -> set[str]:
+        names = {re.split(r"[\[<>=!~ ]", each)[0] for each in wanted}
+        return {renamed.get(name, name.replace("-", "_")) for name in names}
+
+    # pydantic ships these two as its own parts and pins them itself, and so does pyspark the third.
+    always = known(project()["project"]["dependencies"]) | {"pydantic_core", "annotated_types"}
+    spark = known(project()["project"]["optional-dependencies"]["spark"]) | {"py4j"}
 
     def foreign() -> Iterator[str]:
         for name in shipped():
+            declared = always | (spark if name.parts[0] in WITH_SPARK else set())
             for line, module, _ in imports(name):
                 top = module.split(".")[0]
-                if top not in known and top not in packages() and top not in sys.stdlib_module_names:
+                if top not in declared and top not in packages() and top not in sys.stdlib_module_names:
                     yield f"{name}:{line}: {top}"
 
     assert _offending(foreign()) == []
@@ -164,7 +175,7 @@ def test_shipped_code_does_not_import_tests() -> None:
 
 def test_fast_tests_do_not_sleep() -> None:
     """Time is an event in the cores, so waiting for it is left to tests with real processes."""
-    real = {"broker", "cluster", "faultdisk", "gates", "interop", "benchmarks", "actors"}
+    real = {"broker", "cluster", "faultdisk", "gates", "interop", "benchmarks", "actors", *USES_SPARK}
 
     def sleeping() -> Iterator[str]:
         for name in modules():

@@ -13,8 +13,8 @@ from shards.engine_rocks import RocksEngine
 from shards.messages import header
 from shards.store import Store, StoreOptions
 
-_COUNT, _BYTES = 5000, 4 << 20
-_ALL = 1 << 62
+COUNT, BYTES = 5000, 4 << 20
+ALL = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +51,20 @@ def scan_stores(data_dir: Path) -> Scanned:
         engine = RocksEngine(str(path))
         try:
             store = Store.open(engine, StoreOptions())
-            rows += sorted(rows_of_store(shard, store), key=lambda row: row.offset)
+            rows += sorted(_rows_of(shard, store), key=lambda row: row.offset)
             generations[shard] = len(store.generations())
-            dropped += len(store.dropped_between(0, _ALL))
+            dropped += len(store.dropped_between(0, ALL))
         finally:
             engine.close()
     return Scanned(rows, generations, dropped)
 
 
-def rows_of_store(shard: int, store: Store) -> Iterator[Row]:
+def _rows_of(shard: int, store: Store) -> Iterator[Row]:
     # `#` matches no topic that begins with $; nobody here publishes to one.
     for generation, stream in store.streams(b"#", 0):
         place, done = 0, False
         while not done:
-            read = store.read(generation, stream, place, _ALL, _COUNT, _BYTES, _ALL)
+            read = store.read(generation, stream, place, ALL, COUNT, BYTES, ALL)
             for position, value in read.messages:
                 yield row_of(shard, position, value)
             place, done = read.place, read.done

@@ -97,6 +97,7 @@ def test_an_older_java_is_refused_with_its_number(tmp_path: Path, version: str) 
 
 @pytest.mark.usefixtures("nothing_bundled")
 def test_without_any_java_the_sentence_says_what_to_do(tmp_path: Path) -> None:
+    """Found out before a JVM is tried."""
     with pytest.raises(JavaMissing, match=r"needs Java 17 or newer, and there is none: install holdfast\[spark\].*JAVA_HOME"):
         find_java({"PATH": str(tmp_path)})
 

@@ -91,7 +91,7 @@ def test_what_is_no_archive_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs("spark")
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_a_restored_range_is_there_once_in_its_order(spark: SparkSession, tmp_path: Path) -> None:
     """Run twice, and once more when the archive has grown and was rewritten; below the prefix."""
     with store(per_generation=60, generations=2) as (broker, published):

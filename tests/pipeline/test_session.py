@@ -126,6 +126,7 @@ def test_a_session_of_a_machine_without_java(tmp_path: Path) -> None:
 
 
 def test_without_pyspark_the_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an installation without the extra."""
     monkeypatch.setitem(sys.modules, "pyspark", None)
 
     with pytest.raises(NoSpark, match=r"Spark is not installed .*make env-spark.*holdfast\[spark\]"):

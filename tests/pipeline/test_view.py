@@ -126,7 +126,7 @@ def keys(frame: DataFrame) -> Counter[Key]:
 
 @pytest.mark.slow
 @pytest.mark.needs("spark")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_view_in_sql(spark: SparkSession, tmp_path: Path) -> None:
     """Schema and rows of the source; the same count while the archive goes on; by its filters; made anew it has what came."""
     with store(per_generation=40, generations=2) as (broker, published):
