@@ -82,6 +82,12 @@ def read_unit(client: Client, store: str, unit: Unit) -> Rows:
     return Rows({stream: (bytes(one), bytes(two), bytes(three)) for stream, (one, two, three) in streams.items()})
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    unit: Unit
+    sealed: bool
+
+
 @dataclass(slots=True)
 class Remembered:
     unit: Unit
@@ -125,30 +131,48 @@ class Ranges:
         if self.chance.random() < 0.5:
             low = max(low, high - self.chance.choice([50, 1000, 10_000]))
         start, middle, stop = sorted(self.chance.sample(range(low, high + 1), 3))
-        plan = self.client.plan({shard: start}, {shard: stop}, FILTERS, None, [shard], 1_000_000)
-        for each in plan["units"]:
+        # Planned three times as well: who plans too little in one piece or in two is found, not only who reads too little.
+        whole, first, second = self._planned(shard, start, stop), self._planned(shard, start, middle), self._planned(shard, middle, stop)
+        for generation in sorted({*whole, *first, *second}):
+            units = [each.get(generation, []) for each in (whole, first, second)]
+            self._compare(Unit(shard, generation, start, stop), middle, *units)
+
+    def _planned(self, shard: int, start: int, stop: int) -> dict[int, list[Planned]]:
+        """By generation."""
+        found: dict[int, list[Planned]] = {}
+        for each in self.client.plan({shard: start}, {shard: stop}, FILTERS, None, [shard], 1_000_000)["units"]:
             unit = Unit(int(each["shard"]), int(each["generation"]), int(each["from"]), int(each["to"]))
             if not start <= unit.start < unit.stop <= stop:
                 raise GateFailed(f"asked for {start} to {stop} of shard {shard}, planned {unit}")
-            self._compare(unit, min(max(middle, unit.start), unit.stop), bool(each["sealed"]))
+            found.setdefault(unit.generation, []).append(Planned(unit, bool(each["sealed"])))
+        return found
 
-    def _compare(self, unit: Unit, middle: int, sealed: bool) -> None:
+    def _compare(self, asked: Unit, middle: int, one: list[Planned], left: list[Planned], right: list[Planned]) -> None:
         try:
-            whole, again = read_unit(self.client, self.store, unit), read_unit(self.client, self.store, unit)
-            first = read_unit(self.client, self.store, Unit(unit.shard, unit.generation, unit.start, middle))
-            second = read_unit(self.client, self.store, Unit(unit.shard, unit.generation, middle, unit.stop))
+            parts = [read_unit(self.client, self.store, each.unit) for each in one]
+            again = [read_unit(self.client, self.store, each.unit) for each in one]
+            first, second = (sum((read_unit(self.client, self.store, each.unit) for each in half), Rows({})) for half in (left, right))
         except Refused as refused:
             if refused.code != LOST:
                 raise
+            self._must_be_gone(asked)
             self.happened["dropped while it was read"] += 1
             return
-        if whole.digest() != again.digest():
-            raise GateFailed(f"{unit}: {whole.count} rows, and other {again.count} when it was read again at once")
+        whole = sum(parts, Rows({}))
+        if [each.digest() for each in parts] != [each.digest() for each in again]:
+            raise GateFailed(f"{asked}: {whole.count} rows, and other {sum(each.count for each in again)} when it was read again at once")
         if not (first + second).same(whole):
-            raise GateFailed(f"{unit}: {whole.count} rows in one piece, {first.count} and {second.count} in two that meet at {middle}")
-        self.happened["in two pieces, sealed" if sealed else "in two pieces, being written"] += 1
+            if not (one and (left or right)):
+                # One plan knows the generation, and the next does not.
+                self._must_be_gone(asked)
+                self.happened["dropped while it was planned"] += 1
+                return
+            raise GateFailed(f"{asked}: {whole.count} rows in one piece, {first.count} and {second.count} in two that meet at {middle}")
         self.rows += whole.count
-        self.remembered.append(Remembered(unit, whole.digest(), whole.count, time.monotonic(), sealed))
+        now = time.monotonic()
+        for each, rows in zip(one, parts, strict=True):
+            self.happened["in two pieces, sealed" if each.sealed else "in two pieces, being written"] += 1
+            self.remembered.append(Remembered(each.unit, rows.digest(), rows.count, now, each.sealed))
 
     def _again(self, before: Remembered) -> None:
         age_s = time.monotonic() - before.read_s
@@ -167,7 +191,7 @@ class Ranges:
         self.happened["again, sealed before" if before.was_sealed else "again, was being written"] += 1
 
     def _must_be_gone(self, unit: Unit) -> None:
-        """Who says LOST must not list the generation any more."""
+        """Who says LOST, or plans no more for it, must not list the generation any more."""
         shard = self.client.cuts()["shards"][str(unit.shard)]
         if unit.generation in [int(each["id"]) for each in shard["generations"]]:
-            raise GateFailed(f"{unit} is LOST, and its generation is listed")
+            raise GateFailed(f"{unit} is LOST or in one plan only, and its generation is listed")

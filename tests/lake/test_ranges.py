@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from holdfast_spark.client import Client, Endpoint, Unit
+from holdfast_spark.protocol import Code, Refused, Wire
 from tests.gates.gate import GateFailed
 from tests.lake.ranges import Ranges, Rows, read_unit
 from tests.lake.toy_reader import STORE, TOKEN, ToyReader, serving
@@ -81,6 +83,32 @@ def test_lost_without_a_drop_is_a_fault() -> None:
     good = toy()
     with pytest.raises(GateFailed, match="is listed"):
         turns(Liar(good.generations, good.cut), 20, lose_after=5)
+
+
+def test_lost_at_the_first_reading_is_a_fault_as_well() -> None:
+    """A reader that plans for a generation, lists it, and says LOST to whoever reads it."""
+
+    class Liar(ToyReader):
+        def scan(self, wire: Wire, request: dict[str, Any]) -> None:
+            raise Refused(Code.LOST, "it is gone", {"gaps": []})
+
+    good = toy()
+    with pytest.raises(GateFailed, match="is listed"):
+        turns(Liar(good.generations, good.cut))
+
+
+def test_a_plan_that_leaves_out_a_generation_is_found() -> None:
+    """Of a short range the second generation is planned, of a long one it is not."""
+
+    class Hasty(ToyReader):
+        def plan(self, request: dict[str, Any]) -> dict[str, Any]:
+            found = super().plan(request)
+            long = request["to"]["0"] - request["from"]["0"] > 150
+            return {**found, "units": [each for each in found["units"] if not long or each["generation"] == 1]}
+
+    good = toy()
+    with pytest.raises(GateFailed, match="in one plan only"):
+        turns(Hasty(good.generations, good.cut))
 
 
 def test_rows_are_joined_stream_by_stream() -> None:
