@@ -49,9 +49,10 @@ PAUSE_S = (0.3, 2.0)
 WHILE_DOWN_PART = 0.15
 """How often the next fault does not wait until the query is back from the last."""
 RATE_PART = 0.9
+"""Of the rate that is wanted: so much of it has to be acknowledged, outages included."""
 
-AUDITED = ("missing", "disordered", "repeated", "unreadable", "lost")
-"""What an audit must not find. Duplicates are judged by QoS elsewhere; here there may be as many as were sent again at QoS 1."""
+AUDITED = ("missing", "disordered", "repeated", "unreadable", "lost", "duplicates_at_qos_2")
+"""What an audit must not find. At QoS 1 there may be as many duplicates as were sent again; which ones, the ledger judges."""
 
 Say = Callable[[str], None]
 
@@ -250,6 +251,7 @@ class Running:
         outcome = self.outcome
         lake = lake_rows(self.lake)
         outcome.rows, outcome.orphans = len(lake), len(orphans(self.lake))
+        # With messages on both sides: what rolls after the last of them is no roll under live writes.
         outcome.rolls = {shard: count - 1 for shard, count in stored.generations.items()}
         outcome.verdicts = {
             "the lake against the store": lake_against_store(lake, stored.rows),
@@ -290,10 +292,13 @@ def require_right(drill: Drill, outcome: Outcome) -> None:
         raise GateFailed(f"the audit of {outcome.rows} rows, of which {outcome.sent_again} were sent again, found {outcome.audited}")
     if min(outcome.rolls.values()) < ROLLS_MIN:
         raise GateFailed(f"{outcome.rolls} rolls by shard, {ROLLS_MIN} are wanted of each")
-    if outcome.acknowledged < outcome.published * RATE_PART:
-        raise GateFailed(f"only {outcome.acknowledged} of {outcome.published} messages were acknowledged")
-    if not outcome.rows:
-        raise GateFailed("the lake is empty")
+    if outcome.acknowledged < drill.per_second * outcome.seconds * RATE_PART:
+        rate = outcome.acknowledged / outcome.seconds
+        raise GateFailed(f"{rate:.0f} messages a second were published and acknowledged, {drill.per_second:.0f} are wanted")
+    if absent := Counter[str](drill.faults) - outcome.faults:
+        raise GateFailed(f"{dict(absent)} of the faults did not come")
+    if not outcome.rows or not outcome.audited["rows_at_qos_2"]:
+        raise GateFailed(f"the lake is empty at one QoS: of {outcome.rows} rows {outcome.audited['rows_at_qos_2']} are at QoS 2")
 
 
 async def exactly_once(drill: Drill, directory: Path, say: Say) -> Outcome:

@@ -32,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Rows in the order of (shard, offset), and for each shard how many generations there are and how many are gone."""
+    """Rows in the order of (shard, offset); for each shard how many generations hold some of them; and how many generations are gone."""
 
     rows: list[Row]
     generations: dict[int, int]
@@ -51,22 +51,24 @@ def scan_stores(data_dir: Path) -> Scanned:
         engine = RocksEngine(str(path))
         try:
             store = Store.open(engine, StoreOptions())
-            rows += sorted(_rows_of(shard, store), key=lambda row: row.offset)
-            generations[shard] = len(store.generations())
+            found = list(_rows_of(shard, store))
+            rows += sorted((row for _, row in found), key=lambda row: row.offset)
+            generations[shard] = len({generation for generation, _ in found})
             dropped += len(store.dropped_between(0, ALL))
         finally:
             engine.close()
     return Scanned(rows, generations, dropped)
 
 
-def _rows_of(shard: int, store: Store) -> Iterator[Row]:
+def _rows_of(shard: int, store: Store) -> Iterator[tuple[int, Row]]:
+    """Each with its generation."""
     # `#` matches no topic that begins with $; nobody here publishes to one.
     for generation, stream in store.streams(b"#", 0):
         place, done = 0, False
         while not done:
             read = store.read(generation, stream, place, ALL, COUNT, BYTES, ALL)
             for position, value in read.messages:
-                yield row_of(shard, position, value)
+                yield generation, row_of(shard, position, value)
             place, done = read.place, read.done
 
 

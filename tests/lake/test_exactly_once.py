@@ -17,17 +17,17 @@ DRILL = Drill(("cut", "reader"), 1)
 
 
 def good() -> Outcome:
-    outcome = Outcome(seconds=10.0, published=1000, acknowledged=1000, sent_again=3, rows=1002, rolls={0: 3, 1: 4})
+    outcome = Outcome(seconds=0.5, published=1000, acknowledged=1000, sent_again=3, rows=1002, rolls={0: 3, 1: 4})
     outcome.faults = Counter(("cut", "reader"))
     outcome.verdicts = {"the lake against the store": Verdict()}
-    outcome.audited = {**dict.fromkeys(AUDITED, 0), "duplicates": 2, "rows": 1002}
+    outcome.audited = {**dict.fromkeys(AUDITED, 0), "duplicates": 2, "rows": 1002, "rows_at_qos_2": 500}
     return outcome
 
 
 def test_a_good_outcome_passes_and_is_told() -> None:
     """With the figures of the gate."""
     require_right(DRILL, good())
-    assert "2 faults (cut 1, reader 1) in 10 s; 1000 published, 100 a second" in str(good())
+    assert "2 faults (cut 1, reader 1) in 0 s; 1000 published, 2000 a second" in str(good())
     assert "0 lost, 0 duplicate, 0 out of order; 3/4 rolls" in str(good())
 
 
@@ -56,8 +56,11 @@ def changed(name: str, value: object) -> Outcome:
         *(audited(name, 1) for name in AUDITED),
         audited("duplicates", 4),
         audited("rows", 1001),
+        audited("rows_at_qos_2", 0),
         changed("rolls", {0: 3, 1: 2}),
         changed("acknowledged", 500),
+        changed("seconds", 1.0),
+        changed("faults", Counter(("reader",))),
     ],
 )
 def test_a_bad_outcome_fails(outcome: Outcome) -> None:
