@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -32,6 +32,10 @@ DIGITS_MAX: Final = 400
 """Of a number that is written out; turning longer ones into text takes a time that grows with the square of it."""
 ERROR_FIELD: Final = "_decode_error"
 RULE_FIELD: Final = "_decode_rule"
+_DECIMALS: Final = Context(prec=100)
+"""More digits than any decimal of Spark's, which has 38."""
+_FLOAT_MAX: Final = float.fromhex("0x1.ffffffp+127")
+"""From here on a number is rounded to infinity in 32 bits."""
 # Of its own in each process, so that no payload ends in it.
 _END: Final = b"\x50" + os.urandom(16)
 UNDEFINED: Final = "UndefinedType"
@@ -116,8 +120,10 @@ def coerced(of: t.DataType) -> Coerce:
 def _coerced(of: t.DataType) -> Coerce:
     if type(of) in _INTEGERS:
         return _integer(of.simpleString(), _INTEGERS[type(of)])
-    if isinstance(of, t.FloatType | t.DoubleType):
+    if isinstance(of, t.DoubleType):
         return _real
+    if isinstance(of, t.FloatType):
+        return _short_real
     if isinstance(of, t.BooleanType):
         return lambda value: value if isinstance(value, bool) else _unfit(value, "a boolean")
     if isinstance(of, t.StringType):
@@ -150,6 +156,8 @@ def _unfit(value: Any, wanted: str) -> Any:
 
 
 def kind(value: Any) -> str:
+    if value is None or type(value).__name__ == UNDEFINED:
+        return "a null"
     names = {
         bool: "a boolean",
         int: "an integer",
@@ -190,6 +198,12 @@ def _real(value: Any) -> Any:
     return real if math.isfinite(real) else _unfit(value, "a double that holds it")
 
 
+def _short_real(value: Any) -> Any:
+    real = _real(value)
+    # Null, not a number and infinity stay what they are.
+    return _unfit(value, "a float that holds it") if real is not None and _FLOAT_MAX <= abs(real) < math.inf else real
+
+
 def _decimal(precision: int, scale: int) -> Coerce:
     wanted = f"decimal({precision},{scale})"
 
@@ -203,7 +217,11 @@ def _decimal(precision: int, scale: int) -> Coerce:
         # adjusted() is the power of ten of the first digit: known without writing the number out.
         if value and value.adjusted() >= precision - scale:
             return _unfit(value, f"a {wanted} that holds it")
-        return value.quantize(Decimal(1).scaleb(-scale)) if value.adjusted() > -DIGITS_MAX else Decimal(0)
+        if value.adjusted() <= -DIGITS_MAX:
+            return Decimal(0)
+        rounded = value.quantize(Decimal(1).scaleb(-scale), context=_DECIMALS)
+        # Rounding up may have made it longer.
+        return rounded if not rounded or rounded.adjusted() < precision - scale else _unfit(value, f"a {wanted} that holds it")
 
     return decimal
 
@@ -216,7 +234,12 @@ def _moment(value: Any) -> Any:
             return _unfit("", "a time")
     if not isinstance(value, datetime):
         return _unfit(value, "a time")
-    return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+    if value.tzinfo is None:
+        return value.replace(tzinfo=UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise Unreadable("a time is where one of the years 1 to 9999 is wanted") from None
 
 
 def _day(value: Any) -> Any:
@@ -256,6 +279,17 @@ def _struct(of: t.StructType) -> Coerce:
         return made
 
     return struct
+
+
+def _columns(of: t.StructType) -> Coerce:
+    """Of a whole payload: what stands for nothing is no map either."""
+    struct = _struct(of)
+
+    def columns(value: Any) -> Any:
+        made = struct(value)
+        return made if made is not None else _unfit(None, "a map")
+
+    return columns
 
 
 def key_text(key: Any) -> str:
@@ -363,7 +397,7 @@ class Plan:
     """The column, if any, of the JSON that variants are made of."""
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        coercers = [None if of is None or format == "json" else _struct(of) for _, format, of in self.rules]
+        coercers = [None if of is None or format == "json" else _columns(of) for _, format, of in self.rules]
         known: dict[str, int] = {}
         for batch in batches:
             yield self._batch(batch, coercers, known)

@@ -31,6 +31,7 @@ VALUES = st.recursive(
 TYPES = [
     t.LongType(), t.ByteType(), t.DoubleType(), t.BooleanType(), t.StringType(), t.BinaryType(), t.DecimalType(10, 2), t.TimestampType(),
     t.DateType(), t.ArrayType(t.LongType()), t.MapType(t.StringType(), t.StringType()), t.StructType([t.StructField("a", t.LongType())]),
+    t.DecimalType(38, 0), t.DecimalType(38, 20), t.DecimalType(1, 1), t.FloatType(), t.ArrayType(t.TimestampType()),
 ]  # fmt: skip
 
 
@@ -57,6 +58,8 @@ def why(format: str, of: Any, payload: bytes) -> str:
         (t.StringType(), {"a": [1, b"x"]}, '{"a":[1,"eA=="]}'),
         (t.BinaryType(), b"\x00", b"\x00"),
         (t.DecimalType(6, 2), 12.345, Decimal("12.34")),
+        (t.DecimalType(38, 18), 1 << 63, Decimal(f"{1 << 63}." + "0" * 18)),
+        (t.FloatType(), float("inf"), float("inf")),
         (t.TimestampType(), "2026-01-31T12:00:00+01:00", datetime.fromisoformat("2026-01-31T11:00:00+00:00")),
         (t.DateType(), "2026-01-31", date(2026, 1, 31)),
         (t.ArrayType(t.LongType()), [1, None], [1, None]),
@@ -89,6 +92,10 @@ def test_times_have_words_of_their_own() -> None:
         (t.BooleanType(), 1, "an integer is where a boolean is wanted"),
         (t.BinaryType(), "x", "a text is where bytes is wanted"),
         (t.DecimalType(4, 2), 100, "a number is where a decimal(4,2) that holds it is wanted"),
+        (t.DecimalType(4, 2), 99.999, "a number is where a decimal(4,2) that holds it is wanted"),
+        (t.FloatType(), 1e300, "a number is where a float that holds it is wanted"),
+        (t.TimestampType(), "9999-12-31T23:59:59-01:00", "a time is where one of the years 1 to 9999 is wanted"),
+        (t.TimestampType(), "0001-01-01T00:00:00+01:00", "a time is where one of the years 1 to 9999 is wanted"),
         (t.TimestampType(), "yesterday", "a text is where a time is wanted"),
         (t.StructType([t.StructField("a", t.LongType())]), {"a": "secret"}, "a: a text is where bigint is wanted"),
         (t.StructType([t.StructField("a", t.LongType())]), [1], "a list is where a map is wanted"),
@@ -272,3 +279,36 @@ def test_a_batch_keeps_its_rows_and_the_first_rule_has_the_topic() -> None:
     assert made.column("text").to_pylist() == [None, None, None, None, '[1,"eA=="]', None, None]
     errors = made.column(ERROR_FIELD).to_pylist()
     assert errors == [None, "a: a text is where bigint is wanted", None, None, None, "it is empty", None]
+
+
+@pytest.mark.parametrize(
+    ("format", "payload"),
+    [("cbor", b"\xf7"), ("cbor", b"\xf6"), ("msgpack", b"\xc0"), ("cbor", b"\x80"), ("msgpack", b"\x07")],
+    ids=["undefined", "null", "null of msgpack", "a list", "a number"],
+)
+def test_a_payload_that_is_no_map_has_no_columns(format: str, payload: bytes) -> None:
+    """One byte of anybody's is a row of nulls with a reason, and never the end of the query."""
+    plan = Plan(((("#",), format, t.StructType([t.StructField("a", t.LongType())])),), (("a", pa.int64()),), "", "text")
+    batch = pa.RecordBatch.from_pydict({"topic": ["x"], "payload": pa.array([payload], pa.binary())})
+    (made,) = plan.batches(iter([batch]))
+    assert made.column("a").to_pylist() == [None]
+    assert made.column(ERROR_FIELD).to_pylist()[0].endswith(" is where a map is wanted")
+    assert "Type" not in made.column(ERROR_FIELD).to_pylist()[0]
+
+
+@BOTH
+@settings(max_examples=60)
+@given(value=st.integers(-(10**39), 10**39) | st.floats(allow_nan=False) | st.decimals(allow_nan=False, allow_infinity=False))
+def test_a_number_fits_a_decimal_or_is_said_not_to(format: str, value: Any) -> None:
+    """However many digits it has, and also when rounding makes it one longer: Arrow takes what comes out."""
+    if format == "msgpack" and not (isinstance(value, float) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 64)):
+        return
+    payload = PACK[format](value)
+    for of in (t.DecimalType(38, 0), t.DecimalType(38, 38), t.DecimalType(38, 19), t.DecimalType(3, 1)):
+        try:
+            found = read(format, of, payload)
+        except Unreadable:
+            assert abs(Decimal(repr(value)) if isinstance(value, float) else Decimal(value)) >= Decimal(10) ** (of.precision - of.scale) / 2
+            continue
+        pa.array([found], type=_arrow(of))
+        assert abs(found - (Decimal(repr(value)) if isinstance(value, float) else Decimal(value))) <= Decimal(1).scaleb(-of.scale)
