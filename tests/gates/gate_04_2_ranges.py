@@ -1,9 +1,10 @@
 """Gate 2 of issue 4 of the plan: what a range of positions holds never changes, and an answer that is cut short is always an error.
 
-First the properties, over every layout and engine, with many examples. Then a real broker of one shard for each layout that ships: while
-messages come at a steady rate, generations of two classes roll, are folded and dropped, and ranges are read over the reader's protocol in
-one piece and in two, again at once and again later (tests/lake/ranges.py). At last one answer is cut at every class of byte, by a proxy:
-each time the client raises, and with patience it gets the same rows.
+First the properties, over every layout, with rolls, folds, drops and restarts of a store in memory, with many examples. Then a real broker
+of one shard for each layout that ships: while messages come at a steady rate, generations of two classes roll, are folded and dropped, and
+ranges are planned and read over the reader's protocol in one piece and in two, again at once and again later (tests/lake/ranges.py). At
+last one answer to a scan is cut at every class of byte, and one to a plan, by a proxy: each time the client raises, and with patience it
+gets the same.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from holdfast_spark.client import Client, Endpoint, NoReader, Unit
 from tests.broker.running import free_port
@@ -115,8 +117,10 @@ def cut_everywhere(address: Address, token: str) -> tuple[int, int]:
     answer = raw.scan({**request, "clients": None})
     if raw.scan({**request, "clients": None}) != answer:
         raise GateFailed(f"{unit}: two answers of other bytes")
-    raw.close()
     found = places(answer)
+    bounds = {"from": {str(unit.shard): unit.start}, "to": {str(unit.shard): unit.stop}}
+    planned = raw.ask("PLAN", {**bounds, "filters": FILTERS, "clients": None, "shards": None, "rows_per_unit": 1_000_000})
+    raw.close()
     with CuttingProxy(lambda: address) as proxy:
         endpoint = Endpoint((proxy.address,), token)
         with Client(endpoint, patience_s=0.0) as impatient, Client(endpoint, patience_s=READY_S) as patient:
@@ -133,9 +137,32 @@ def cut_everywhere(address: Address, token: str) -> tuple[int, int]:
                 proxy.cut_after(place.after)
                 if not read_unit(patient, store, unit).same(whole):
                     raise GateFailed(f"cut in {place.name}: other rows when it was asked again")
-        if proxy.cuts != 2 * len(found):
-            raise GateFailed(f"{proxy.cuts} cuts, {2 * len(found)} were asked for")
-    return len(found), len(answer)
+            of_plan = sorted({0, 1, 4, 5, len(planned) // 2, len(planned) - 1})
+            for after in of_plan:
+                cut_plan(proxy, impatient, patient, unit, after)
+        if proxy.cuts != 2 * (len(found) + len(of_plan)):
+            raise GateFailed(f"{proxy.cuts} cuts, {2 * (len(found) + len(of_plan))} were asked for")
+    return len(found) + len(of_plan), len(answer)
+
+
+def cut_plan(proxy: CuttingProxy, impatient: Client, patient: Client, unit: Unit, after: int) -> None:
+    """An answer of one frame is cut as well."""
+
+    def planned(client: Client) -> dict[str, Any]:
+        return client.plan({unit.shard: unit.start}, {unit.shard: unit.stop}, FILTERS, None, None, 1_000_000)
+
+    impatient.hello()
+    proxy.cut_after(after)
+    try:
+        answer = planned(impatient)
+    except NoReader:
+        pass  # as it has to be
+    else:
+        raise GateFailed(f"the answer to PLAN cut after {after} bytes: {answer} and no error")
+    patient.hello()
+    proxy.cut_after(after)
+    if planned(patient)["units"] != planned(impatient)["units"]:
+        raise GateFailed(f"the answer to PLAN cut after {after} bytes: another one when it was asked again")
 
 
 async def live(layout: str, seconds: float, seed: int) -> tuple[Counter[str], str]:

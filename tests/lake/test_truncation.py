@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from holdfast_spark.client import Client, Endpoint, NoReader, Unit
+from tests.gates.gate_04_2_ranges import cut_plan
 from tests.lake.proxy import CuttingProxy
 from tests.lake.ranges import read_unit
 from tests.lake.test_ranges import toy
@@ -53,3 +54,17 @@ def test_a_scan_that_was_cut_anywhere_raises() -> None:
                 client.hello()
                 proxy.cut_after(place.after)
                 assert read_unit(client, STORE, unit).same(whole), place
+
+
+@pytest.mark.slow
+def test_an_answer_of_one_frame_that_was_cut_anywhere_raises() -> None:
+    """After each number of bytes; with patience the same plan comes."""
+    with serving(toy()) as address, CuttingProxy(lambda: address) as proxy:
+        raw = RawClient(address, TOKEN)
+        answer = raw.ask("PLAN", {"from": {"0": 0}, "to": {"0": 200}})
+        raw.close()
+        endpoint = Endpoint((proxy.address,), TOKEN)
+        with Client(endpoint, patience_s=0.0) as impatient, Client(endpoint, patience_s=20.0) as patient:
+            for after in range(0, len(answer), 20):
+                cut_plan(proxy, impatient, patient, Unit(0, 1, 0, 200), after)
+        assert proxy.cuts == 2 * len(range(0, len(answer), 20))

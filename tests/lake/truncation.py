@@ -53,6 +53,11 @@ class RawClient:
     def close(self) -> None:
         self._socket.close()
 
+    def ask(self, verb: str, request: dict[str, Any]) -> bytes:
+        """All bytes of an answer that is one frame."""
+        self._socket.sendall(_frame({"verb": verb, **request}))
+        return self._read_frame()
+
     def scan(self, request: dict[str, Any]) -> bytes:
         """All bytes of the answer to a SCAN, its trailer included."""
         self._socket.sendall(_frame({"verb": "SCAN", **request}))
