@@ -81,10 +81,15 @@ class State:
     cuts: dict[int, int]
     earliest: dict[int, int]
     walls: dict[int, Wall]
-    gone: frozenset[tuple[int, int]]
-    """(shard, generation) of what was dropped and is still known of."""
+    dropped: tuple[Gap, ...]
+    """What went before now and is still known of."""
     counted: tuple[tuple[int, int, int], ...] | None
     """(shard, generation, rows) of everything: while it stays the same, nothing was stored. None: nobody counted."""
+
+    @property
+    def gone(self) -> frozenset[tuple[int, int]]:
+        """(shard, generation) of what was dropped."""
+        return frozenset((gap.shard, gap.generation) for gap in self.dropped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,7 @@ def look(client: Client) -> State:
         {shard: found["cut"] for shard, found in shards.items()},
         {shard: found["earliest"] for shard, found in shards.items()},
         {shard: tuple((position, offset_ms) for position, offset_ms in found["wall"]) for shard, found in shards.items()},
-        frozenset((gap.shard, gap.generation) for found in shards.values() for gap in gaps_of(found.get("gone", ()))),
+        tuple(gap for found in shards.values() for gap in gaps_of(found.get("gone", ()))),
         None if counted is None else tuple(counted),
     )
 

@@ -7,13 +7,14 @@ The archive's part is read by the JVM from the files of one state of its manifes
 left out, generation by generation, what that state has. Both are pinned when the view is made: the files by the state, the store by a cut,
 and by a lease of an hour, so that nothing goes while queries run. Later messages are in the next view that is made.
 
-Holds: a message that was committed before the view was made is in it once, whatever is archived, dropped or compacted meanwhile; or a query
-ends with an error that says what is gone. Files of a state stay for a day after they were rewritten.
+Holds: a message that archive or store had when the view was made is in it once, whatever is archived, dropped or compacted meanwhile; or a
+query ends with an error that says what is gone. Files of a state stay for a day after they were rewritten.
 """
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -40,7 +41,7 @@ LEASE: Final = "view-"
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """What a view is of. start and stop: of the store's part, for each shard; exclude: what of it is in the archive."""
+    """What a view is of. start and stop: of the store's part, for each shard; exclude: what of it is in the archive, or had gone before."""
 
     root: Path
     commit: int
@@ -50,6 +51,8 @@ class Pinned:
     stop: Mapping[int, int]
     exclude: Mapping[int, Mapping[int, int]]
     lease: str
+    filters: tuple[str, ...]
+    """Of the archive."""
 
 
 def pin(client: Client, root: str | Path, name: str, *, held_ms: int = HELD_MS) -> Pinned:
@@ -58,11 +61,16 @@ def pin(client: Client, root: str | Path, name: str, *, held_ms: int = HELD_MS) 
     # One that an earlier view of this name left would hold more than this one needs.
     _drop(client, lease)
     client.lease("put", name=lease, ttl_ms=held_ms, max_age_ms=None, max_bytes=None, block=False, filters=[], start="earliest")
-    state = Manifest(Path(root)).load()
-    store = look(client)
-    _of_one_site(root, state, store)
+    try:
+        state = Manifest(Path(root)).load()
+        store = look(client)
+        _of_one_site(root, state, store)
+    except (ArchiveError, Refused):
+        _drop(client, lease)
+        raise
     files = tuple(state.files[path] for path in sorted(state.files))
-    return Pinned(Path(root).absolute(), state.number, files, store.store, store.earliest, store.cuts, state.boundaries(), lease)
+    where = Path(root).absolute()
+    return Pinned(where, state.number, files, store.store, store.earliest, store.cuts, _exclude(state, store), lease, state.filters)
 
 
 def view(
@@ -82,13 +90,18 @@ def view(
     try:
         with Client(endpoint, who="view") as client:
             pinned = pin(client, root, name)
+            try:
+                filters = _filters(root, pinned.filters, topics)
+                both = cold(spark, pinned, filters).unionByName(hot(spark, endpoint, pinned, filters, options or {}))
+                both.createOrReplaceTempView(name)
+            except Exception:
+                # Nobody has a view that it could be held for.
+                _drop(client, pinned.lease)
+                raise
     except Refused as error:
         raise ArchiveError(f"the reader refuses what the view needs: {error.sentence}") from error
     except (WireError, NoReader) as error:
         raise ArchiveError(str(error)) from error
-    filters = _filters(root, Manifest(Path(root)).load(), topics)
-    both = cold(spark, pinned, filters).unionByName(hot(spark, endpoint, pinned, filters, options or {}))
-    both.createOrReplaceTempView(name)
     return both
 
 
@@ -138,11 +151,25 @@ def matching(rows: DataFrame, filters: Sequence[str]) -> DataFrame:
     return rows.where(reduce(lambda a, b: a | b, [f.col("topic").rlike(regex_of(each)) for each in filters]))
 
 
-def _filters(root: str | Path, state: State, topics: Sequence[str]) -> tuple[str, ...]:
-    for each in topics if state.filters else ():
-        if not any(covers(own.encode(), each.encode()) for own in state.filters):
-            raise ArchiveError(f"the archive {root} is of {', '.join(state.filters)}, and {each} is asked for: part of that is not in it")
-    return tuple(topics) or state.filters or ("#",)
+def _exclude(state: State, store: Store) -> dict[int, dict[int, int]]:
+    """What is not to be read from the store, nor missed there: what the archive has, and what had gone before. Classes are kept for
+    different times, so the store may begin below what it has dropped."""
+    found: dict[int, dict[int, int]] = defaultdict(dict, state.boundaries())
+    for gap in store.dropped:
+        # What is remembered no more later becomes part of generation 0, which stands for all that is below.
+        for number in (gap.generation, 0):
+            found[gap.shard][number] = max(found[gap.shard].get(number, 0), gap.stop)
+    return {
+        shard: {number: at for number, at in of.items() if at > store.earliest.get(shard, 0)} for shard, of in found.items()
+    }  # fmt: skip
+
+
+def _filters(root: str | Path, own: Sequence[str], topics: Sequence[str]) -> tuple[str, ...]:
+    """own: of the archive."""
+    for each in topics if own else ():
+        if not any(covers(one.encode(), each.encode()) for one in own):
+            raise ArchiveError(f"the archive {root} is of {', '.join(own)}, and {each} is asked for: part of that is not in it")
+    return tuple(topics) or tuple(own) or ("#",)
 
 
 def _of_one_site(root: str | Path, state: State, store: Store) -> None:

@@ -20,6 +20,8 @@ from pipeline.archive import USUAL
 from pipeline.archive_compact import compact
 from pipeline.archived import ArchiveError
 from pipeline.view import Pinned, exclude_text, pin, release, view
+from shards.classes import ClassMap, RetentionClass
+from shards.store import StoreOptions
 from tests.actors.served import STORE, Served
 from tests.pipeline.archives import Key, archived, endpoint, keys_of, lease, messages, store
 
@@ -118,6 +120,37 @@ def test_an_archive_of_another_site_makes_no_view(tmp_path: Path) -> None:
         broker.restart(STORE.replace("0", "f"))
         with pytest.raises(ArchiveError, match="no view has both"):
             pinned_now(broker, tmp_path)
+        assert lease(broker, "view-v") is None, "what cannot be viewed holds nothing"
+
+
+def test_a_view_of_what_the_archive_leaves_out_is_refused_and_holds_nothing(tmp_path: Path) -> None:
+    """Topics that its filters do not cover would be there in part."""
+    with store(per_generation=5, generations=1) as (broker, _):
+        archived(broker, tmp_path, replace(USUAL, filters=("plant/#",)))
+        with pytest.raises(ArchiveError, match=r"is of plant/#, and # is asked for"):
+            view(None, endpoint(broker), tmp_path, "v", topics=("#",))
+        assert lease(broker, "view-v") is None
+
+
+@pytest.mark.slow
+def test_what_went_before_the_view_was_made_is_not_missed_in_it(tmp_path: Path) -> None:
+    """A class that is kept longer begins below what was dropped of another, before the archive began, and after it was archived."""
+    kept_long = ClassMap((RetentionClass("long", b"$app/#", 1 << 45),))
+    with store(per_generation=20, generations=3, n_shards=1, store=StoreOptions("skipstream", classes=kept_long)) as (broker, published):
+        with Client(endpoint(broker)) as client:
+            klass = {each["id"]: each["class"] for each in client.cuts()["shards"]["0"]["generations"]}
+        first, second = sorted(number for number, of in klass.items() if of == "default")[:2]
+        pinned = pinned_now(broker, tmp_path)
+        broker.drop(first)
+        with pytest.raises(Refused, match="messages that were to be read are gone"):
+            hot_keys(broker, pinned)
+        left = [each for number, each in enumerate(published) if number >= 20 or each.topic.startswith(b"$app/")]
+        assert hot_keys(broker, pinned_now(broker, tmp_path)) == keys_of(left)
+        archived(broker, tmp_path, replace(USUAL, lease=None))
+        broker.drop(second)
+        pinned = pinned_now(broker, tmp_path)
+        assert cold_keys(pinned) + hot_keys(broker, pinned) == keys_of(left)
+        assert not any(at <= pinned.start[0] for at in pinned.exclude[0].values()), "nobody asks below its beginning"
 
 
 def keys(frame: DataFrame) -> Counter[Key]:
