@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast_spark.parquet_units import Unlike, read_back
-from pipeline import delta
+from pipeline import delta, delta_log
 from pipeline.archive_files import parquet_files
 from pipeline.archived import ArchiveError, ArchiveFile, ManifestDamaged, State
 from pipeline.manifest import DIRECTORY, Manifest
@@ -98,4 +98,4 @@ def _of_table(root: Path, state: State) -> list[str]:
     wanted = {file.path: file.bytes for file in state.files.values()}
     if files != wanted:
         return [f"the Delta table at {root} has {len(files)} files, and the archive has {len(wanted)}, or they are others"]
-    return []
+    return list(delta_log.problems(root))

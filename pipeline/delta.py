@@ -4,13 +4,12 @@ The manifest says what the archive is; the table is for those who read Delta. Ea
 that it comes up to, as the version of an application transaction: so a commit that is made again after a crash, or by a second archiver, is
 refused or not needed. No Java and no jar takes part.
 
-Holds: a version of the table has exactly the files of one state of the manifest.
+Holds: a version of the table has exactly the files of one state of the manifest; what is in its log has a checksum when `follow` returns.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -21,11 +20,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from holdfast_spark.schema import arrow_schema
+from pipeline import delta_log
 from pipeline.archived import ArchiveError, ArchiveFile, State
-from pipeline.manifest import Manifest, Step, nothing, sync_directory
+from pipeline.delta_log import LOG
+from pipeline.manifest import Manifest, Step, nothing
 
 APPLICATION: Final = "holdfast-archive"
-LOG: Final = "_delta_log"
 PARTITIONS: Final = ("date", "hour")
 _TRIES: Final = 5
 
@@ -51,18 +51,19 @@ def follow(root: Path, manifest: Manifest, state: State, step: Step = nothing) -
         for _ in range(_TRIES):
             table = DeltaTable(str(root))
             reached = table.transaction_version(APPLICATION)
-            if reached is not None and reached >= state.number:
-                return int(reached)
-            if state.number == 0:
-                return 0
+            if state.number == 0 or (reached is not None and reached >= state.number):
+                step("noting the table's log")
+                delta_log.note(root)
+                return int(reached or 0)
             step("committing to the table")
             try:
                 _commit(table, root, manifest, state, reached)
             except CommitFailedError:
                 # Somebody else was faster; what they did is to be looked at.
                 continue
+            # The library leaves it to the system when its log is on disk; what we acknowledge afterwards cannot wait for that.
             step("syncing the table")
-            _sync(root)
+            delta_log.note(root)
             return state.number
     except (DeltaError, OSError) as error:
         raise ArchiveError(f"the Delta table at {root} cannot be brought up to commit {state.number}: {_first_line(error)}") from error
@@ -132,15 +133,6 @@ def _statistics(file: ArchiveFile) -> dict[str, Any]:
 
 def _iso(ms: int) -> str:
     return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{ms % 1000:03}Z"
-
-
-def _sync(root: Path) -> None:
-    """The library leaves it to the system when its log is on disk; what we acknowledge afterwards cannot wait for that."""
-    newest = max((path for path in (root / LOG).iterdir() if path.suffix == ".json"), default=None)
-    if newest is not None:
-        with open(newest, "rb") as file:
-            os.fsync(file.fileno())
-    sync_directory(root / LOG)
 
 
 def _first_line(error: Exception) -> str:
