@@ -2,13 +2,16 @@
 
 A generation knows what it holds, and at its marks what it holds below them; between marks there are bounds. Of one that was written by a
 program that counted nothing, nothing is known.
+
+What is told of a range must be the same whenever it is asked: by it a range is cut into the tasks of Spark, and a task that writes is known
+by its number. So a current generation is known as far as its marks (as_of).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shards.generations import GenerationInfo
 from shards.store import Counts, Mark
@@ -21,6 +24,17 @@ class Counted:
     info: GenerationInfo
     total: Counts
     marks: Sequence[Mark]
+
+    def as_of(self, cut: int) -> Counted:
+        """As it is told for good once everything below this cut is committed, whatever came since.
+
+        A generation that ends at the cut may have been a current one then, as its end is in the first record behind it. What lies behind
+        the last mark of such a one is not counted.
+        """
+        if self.info.until is not None and self.info.until < cut:
+            return self
+        marks = self.marks[: bisect_right(self.marks, cut, key=lambda mark: mark.position)]
+        return Counted(replace(self.info, until=None), Counts(*marks[-1][1:]) if marks else Counts(0, 0), marks)
 
     def atleast(self, position: int) -> Counts:
         """Below this position lies so much, or more."""

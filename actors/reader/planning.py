@@ -97,10 +97,12 @@ def gaps(shard: int, view: View, begin: int, end: int, filters: Sequence[bytes],
 
 
 def units(shard: int, seen: Seen, begin: int, end: int, rows_per_unit: int) -> list[dict[str, Any]]:
-    """Generation by generation, in the order of their numbers: read in that order, a topic is in order."""
+    """Generation by generation, in the order of their numbers: read in that order, a topic is in order. The same range has the same
+    units for as long as nothing of it is dropped, save that `sealed` becomes true."""
     found = []
     for info, first, last in overlapping(seen, begin, end):
-        counted = seen.view.counted(info)
+        known = seen.view.counted(info)
+        counted = None if known is None else known.as_of(end)
         for low, high in split(counted, first, last, rows_per_unit):
             rows = None if counted is None else counted.about_between(low, high).rows
             found.append(

@@ -91,6 +91,36 @@ def test_a_range_reads_the_same_twice_and_as_its_parts() -> None:
             assert sorted(parts[0] + parts[1]) == sorted(whole.rows)
 
 
+def test_a_range_is_planned_the_same_whatever_came_behind_it() -> None:
+    """Also when it is in a sealed generation by then: what a task writes by its number (docs/reader.md) it writes again at a second try."""
+    with served(*many(1500)) as broker, caller(broker) as reader:
+        broker.roll()
+        # Marks come with records; the last of these lies before the cut.
+        for start in range(1500, 4000, 100):
+            broker.publish(*many(100, start=start))
+        cut = reader.cut()
+
+        def planned(end: int) -> list[tuple[int, int, int, int]]:
+            assert reader.cut() >= end, "the reader has seen what came since"
+            answer = reader.ask("PLAN", from_={"0": 0}, to={"0": end}, filters=["#"], clients=None, shards=None, rows_per_unit=960)
+            return [(unit["generation"], unit["from"], unit["to"], unit["rows"]) for unit in answer["units"]]
+
+        ends = [cut, cut - 1, cut - 2_500]
+        before = [planned(end) for end in ends]
+        assert len(before[0]) > 3, "it is split, or this test shows nothing"
+        broker.shards.pass_time(10_000)
+        for start in (4000, 6000):
+            broker.publish(*many(2000, start=start))
+            assert [planned(end) for end in ends] == before
+        broker.roll()
+        assert [planned(end) for end in ends] == before
+
+        at_a_roll = reader.cut()
+        whole = planned(at_a_roll)
+        broker.publish(*many(100, start=9000))
+        assert planned(at_a_roll) == whole
+
+
 def test_blocks_keep_their_bounds_and_a_first_value_is_never_too_large() -> None:
     """So a client knows how much room it needs."""
     large = [said(b"large", bytes(3 << 20)), said(b"large", bytes(3 << 20)), said(b"large", bytes(9 << 20)), said(b"large", b"small")]
