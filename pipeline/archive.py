@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -30,7 +30,7 @@ from holdfast_spark.parquet_units import WrittenFile
 from holdfast_spark.protocol import Refused, WireError
 from pipeline import delta
 from pipeline.archive_files import Run, clear
-from pipeline.archive_plan import Round, Seen, acknowledged, live_positions, next_round, rows_per_unit, tasks_of, units_of
+from pipeline.archive_plan import Round, Seen, acknowledged, live_positions, lost_of, next_round, rows_per_unit, tasks_of, units_of
 from pipeline.archive_work import compared, execute, planned
 from pipeline.archived import ArchiveError, ArchiveFile, Draft, Lost, Reached, State, site_of
 from pipeline.manifest import DIRECTORY, Manifest, Step, nothing, sync_directory
@@ -169,12 +169,14 @@ class _Archiver:
 
     def work(self, client: Client, rounds_max: int | None) -> None:
         state = self._begin(client.hello()["store"])
-        self._hold(client)
         as_delta = self._options.format == "delta" or (self._options.format is None and delta.is_table(self._root))
         self._follow(state, as_delta)
         rounds = 0
         while True:
+            self._hold(client)
             seen = Seen.of(client.cuts())
+            # Behind that: what is not there any more, another archiver may have taken before it went.
+            state = self._manifest.load()
             next_ = next_round(seen, state, self._live_below(client, seen), self._options.round_bytes)
             self.done.waiting_bytes = next_.waiting_bytes
             if (rounds_max is not None and rounds >= rounds_max) or not (next_.ranges or next_.lost):
@@ -213,6 +215,7 @@ class _Archiver:
         return state
 
     def _hold(self, client: Client) -> None:
+        """Before each round: its time to live is counted from there."""
         options = self._options
         if options.lease is None:
             return
@@ -257,7 +260,7 @@ class _Archiver:
             draft = Draft("archive", seen.store, run_.name, int(time.time() * 1000), files, (), reached, next_.lost, self._options.filters)
             self._step("committing")
             run_.check_there()
-            after = self._commit(state, draft)
+            after = self._commit(seen, state, draft)
             if after is None:
                 run_.take_back()
                 return None
@@ -269,13 +272,14 @@ class _Archiver:
         done.raw_bytes += sum(file.raw_bytes for file in files)
         done.files += len(files)
         done.file_bytes += sum(file.bytes for file in files)
-        done.lost += next_.lost
+        lost_now = [lost for lost in next_.lost if lost in after.lost]
+        done.lost += lost_now
         done.newest_ms = max((file.ts_last // 1000 for file in files), default=done.newest_ms)
-        for lost in next_.lost:
+        for lost in lost_now:
             log.error("archive.lost", root=str(self._root), what=str(lost))
         return after
 
-    def _commit(self, state: State, draft: Draft) -> State | None:
+    def _commit(self, seen: Seen, state: State, draft: Draft) -> State | None:
         while True:
             after = self._manifest.commit(state, draft, self._step)
             if after is not None:
@@ -283,6 +287,10 @@ class _Archiver:
             state = self._manifest.load()
             # Somebody else's commit is no harm as long as it has nothing of ours.
             if any((was := state.reached.get((each.shard, each.generation))) and was.stop != each.start for each in draft.reached):
+                return None
+            # It may have had what we have missed.
+            draft = replace(draft, lost=tuple(lost for lost in lost_of(seen, state) if lost in draft.lost))
+            if not (draft.reached or draft.lost):
                 return None
 
     def _write(

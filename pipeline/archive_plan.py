@@ -19,6 +19,9 @@ from pipeline.archived import Lost, State
 
 _BYTES_UNKNOWN = 190
 """A stored message, when nobody has counted."""
+_ANY = "any class"
+_PASSED_OVER, _STORE_LOST = "lease", "store lost"
+"""Why something went, as shards say it (shards.dropped)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,25 +118,47 @@ def next_round(seen: Seen, state: State, live_below: Mapping[int, int] | None, b
         taken.append(range_)
         total += range_.bytes
     waiting = sum(range_.bytes for range_ in found)
-    return Round(tuple(taken), tuple(_lost(seen, state)), len(taken) < len(found), waiting)
+    return Round(tuple(taken), tuple(lost_of(seen, state)), len(taken) < len(found), waiting)
 
 
-def _lost(seen: Seen, state: State) -> Iterable[Lost]:
-    """What went between the beginning of the archive and now without being in it."""
-    begins: dict[int, int] = {}
+def lost_of(seen: Seen, state: State) -> Iterable[Lost]:
+    """What went between the beginning of the archive and now without being in it, and was not said before."""
+    classes = {(each.shard, each.number): each.klass for each in seen.generations}
+    classes |= {(gap.shard, gap.generation): gap.klass for gap in seen.gone}
+    begins: dict[tuple[int, str | None], int] = {}
     ends: dict[int, int] = {}
-    for (shard, _), reached in state.reached.items():
-        begins[shard] = min(begins.get(shard, reached.start), reached.start)
+    for (shard, number), reached in state.reached.items():
+        # None: of any class, for all that is known.
+        for key in ((shard, classes.get((shard, number))), (shard, _ANY)):
+            begins[key] = min(begins.get(key, reached.start), reached.start)
         ends[shard] = max(ends.get(shard, reached.stop), reached.stop)
     for gap in seen.gone:
-        if gap.shard not in begins:
+        if gap.shard not in ends:
             continue
-        # Number 0 stands for all that are remembered no more: what of them is not archived is known only beyond the end of the archive.
-        start = ends[gap.shard] if not gap.generation else max(state.upto(gap.shard, gap.generation, gap.start), gap.start)
-        if begins[gap.shard] <= start < gap.stop:
+        if _of_everything(gap):
+            # What of it is not archived is known only beyond the end of the archive.
+            begin, start = begins[gap.shard, _ANY], max(ends[gap.shard], gap.start)
+        else:
+            begin, start = _begin(begins, gap), max(state.upto(gap.shard, gap.generation, gap.start), gap.start)
+        if begin <= start < gap.stop:
             lost = Lost(gap.shard, gap.generation, gap.klass, start, gap.stop, gap.reason)
             if lost not in state.lost:
                 yield lost
+
+
+def _begin(begins: Mapping[tuple[int, str | None], int], gap: Lost) -> int:
+    """Where the archive of the gap's class began. Classes are kept for different times: what of one was dropped long ago lies behind the
+    first that is there of another, and nobody has archived it since."""
+    known = [begins[key] for key in ((gap.shard, gap.klass), (gap.shard, None)) if key in begins]
+    if known:
+        return min(known)
+    # Nothing of this class yet. If there was a lease that would have held it, that was the archive's.
+    return begins[gap.shard, _ANY] if gap.reason == _PASSED_OVER else gap.stop
+
+
+def _of_everything(gap: Lost) -> bool:
+    """It stands for all generations that are remembered no more, or that were in a store that was lost."""
+    return not gap.generation or gap.reason == _STORE_LOST
 
 
 def acknowledged(seen: Seen, state: State) -> dict[int, int]:
