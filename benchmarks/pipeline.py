@@ -26,6 +26,7 @@ Say = Callable[[str], None]
 Pids = Callable[[], Mapping[str, Sequence[int]]]
 ANSWER_S = 300.0
 SEAL_S = 120.0
+SETTLED_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +114,10 @@ class SparkProgram:
 
 
 def filled(client: Client, rows: int, say: Say) -> Filled:
-    """At least so many rows in sealed generations: a little more is written, until they are there."""
+    """At least so many rows in sealed generations, and no more of them to be sealed: a little more is written, until they are there."""
     began, written = time.monotonic(), 0
     while True:
-        found = sealed(client)
+        found = settled(client)
         if found.rows >= rows:
             took_s = time.monotonic() - began
             say(f"{found.rows} rows in {len(found.units)} units of sealed generations, {written} written in {took_s:.0f} s")
@@ -126,6 +127,16 @@ def filled(client: Client, rows: int, say: Say) -> Filled:
         more = max(rows - found.rows, 50_000)
         fill(client, more, f"benchmark-{written}")
         written += more
+
+
+def settled(client: Client) -> Filled:
+    """What is sealed when nothing was sealed for a while: a shard takes its turns, of half a second, to see that a generation is full."""
+    found = sealed(client)
+    while True:
+        time.sleep(SETTLED_S)
+        before, found = found, sealed(client)
+        if found == before:
+            return found
 
 
 def options_for(found: Filled) -> dict[str, str]:

@@ -155,6 +155,8 @@ def windows(port: int, brokers: str, token: str, client: str, count: int, second
             time.sleep(seconds / 10)
             beside.append(commits.in_window(seconds))
             told = puller.end()
+            if not told["rows"]:
+                raise RuntimeError(f"nothing was scanned in window {number + 1}, beside which {beside[-1]:.0f} commits/s were made")
             rates.append(told["rows"] / told["seconds"])
             say(f"window {number + 1}: {alone[-1]:.0f} commits/s alone, {beside[-1]:.0f} beside a scan of {rates[-1]:.0f} rows/s")
         commits.stop()

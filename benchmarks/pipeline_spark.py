@@ -1,8 +1,8 @@
 """Spark, as it is measured: one session that does on its standard input's word what a user would have it do, and says how long that took.
 
 ``python -m benchmarks.pipeline_spark JSON``; JSON is an ``Asked``. Words, a line each: ``read`` (every column of every row into nothing),
-``archive DIR`` (sealed generations into a Delta archive), ``quit``. Each is answered by a line of JSON. CPU is counted by whoever asks,
-over this process and everything below it.
+``count`` (how many rows that is), ``archive DIR`` (sealed generations into a Delta archive), ``quit``. Each is answered by a line of JSON.
+CPU is counted by whoever asks, over this process and everything below it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,13 @@ def say(**fields: object) -> None:
     sys.stdout.flush()
 
 
+def frame(spark: SparkSession, asked: Asked) -> DataFrame:
+    return spark.read.format("holdfast").options(**asked.options).load()
+
+
 def read(spark: SparkSession, asked: Asked) -> None:
     """The sink `noop` takes every row and every column and keeps nothing."""
-    spark.read.format("holdfast").options(**asked.options).load().write.format("noop").mode("overwrite").save()
+    frame(spark, asked).write.format("noop").mode("overwrite").save()
 
 
 def archive(spark: SparkSession, asked: Asked, root: Path) -> int:
@@ -65,10 +69,12 @@ def main(words: list[str]) -> int:
         if word == "read":
             read(spark, asked)
             say(did=word, seconds=time.perf_counter() - began)
+        elif word == "count":
+            say(did=word, rows=frame(spark, asked).count(), seconds=time.perf_counter() - began)
         elif word == "archive":
             say(did=word, rows=archive(spark, asked, Path(rest[0])), seconds=time.perf_counter() - began)
         else:
-            raise ValueError(f"{word!r} is not read, archive or quit")
+            raise ValueError(f"{word!r} is not read, count, archive or quit")
     spark.stop()
     return 0
 
