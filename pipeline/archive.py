@@ -165,12 +165,13 @@ class _Archiver:
         self._options = options
         self._step = step
         self._manifest = Manifest(self._root)
+        self._followed: int | None = None
+        """The commit that the table was brought up to."""
         self.done = Done()
 
     def work(self, client: Client, rounds_max: int | None) -> None:
         state = self._begin(client.hello()["store"])
-        as_delta = self._options.format == "delta" or (self._options.format is None and delta.is_table(self._root))
-        self._follow(state, as_delta)
+        self._follow(state)
         rounds = 0
         while True:
             self._hold(client)
@@ -189,8 +190,9 @@ class _Archiver:
                 state = self._manifest.load()
             else:
                 state, rounds = after, rounds + 1
-            self._follow(state, as_delta)
+            self._follow(state)
             self._acknowledge(client, seen, state)
+        self._follow(state)
         self._acknowledge(client, seen, state)
         self.done.number = state.number
         self._step("clearing")
@@ -206,6 +208,10 @@ class _Archiver:
             sync_directory(root)
         except OSError as error:
             raise ArchiveError(f"the archive {root} cannot be written to: {error.strerror or error}") from error
+        if self._options.format == "parquet" and delta.is_table(root):
+            raise ArchiveError(
+                f"{root} is a Delta table already, and plain Parquet is asked for: leave the format out, or take another root"
+            )
         state = self._manifest.load()
         if state.number and site_of(state.store) != site_of(store):
             raise ArchiveError(f"{root} is the archive of the site {site_of(state.store)}, and this broker is the site {site_of(store)}")
@@ -237,11 +243,13 @@ class _Archiver:
         before_ms = max(0, int(time.time() * 1000) - self._options.live_after_ms)
         return live_positions(seen, client.find([before_ms])["behind"])
 
-    def _follow(self, state: State, as_delta: bool) -> None:
-        if as_delta:
+    def _follow(self, state: State) -> None:
+        """Each time it is looked whether there is a table: another archiver may just have made it."""
+        if self._followed != state.number and (self._options.format == "delta" or delta.is_table(self._root)):
             self._step("before the table follows")
             delta.follow(self._root, self._manifest, state, self._step)
             self._step("after the table followed")
+            self._followed = state.number
 
     def _acknowledge(self, client: Client, seen: Seen, state: State) -> None:
         cuts = acknowledged(seen, state)

@@ -12,6 +12,7 @@ from pipeline import delta
 from pipeline.archive import Options
 from pipeline.archive_compact import compact
 from pipeline.archive_verify import verify
+from pipeline.archived import ArchiveError
 from tests.pipeline.archives import archived, dying, endpoint, keys_in, keys_of, lease, messages, places_in, state_of, store
 
 
@@ -83,3 +84,19 @@ def test_a_compaction_that_dies_before_any_step_loses_and_doubles_nothing(tmp_pa
                 break
             at += 1
         assert at > 5, names
+
+
+@pytest.mark.slow
+def test_a_table_that_is_there_is_always_followed(tmp_path: Path) -> None:
+    """Whether another archiver has just made it, or somebody asks for plain files: nothing is acknowledged that it lacks."""
+    with store(per_generation=20, generations=2) as (broker, published):
+
+        def step(name: str) -> None:
+            if name == "scanning" and not delta.is_table(tmp_path):
+                archived(broker, tmp_path, Options(format="delta", lease=None, round_bytes=1), rounds_max=1)
+
+        archived(broker, tmp_path, Options(), step=step)
+        check_whole(tmp_path, as_delta=True)
+        assert keys_in(tmp_path) == keys_of(published[:40])
+        with pytest.raises(ArchiveError, match="is a Delta table already, and plain Parquet is asked for"):
+            archived(broker, tmp_path, Options(format="parquet"))
