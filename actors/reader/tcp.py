@@ -1,7 +1,7 @@
 """The sockets of the reader: one thread that accepts, one for each connection, and an end to all of them.
 
 What is said on a connection is not known here. TLS, when there is any, is shaken in the thread of its connection, so that somebody who
-does not answer is in nobody's way.
+does not answer is in nobody's way; who speaks plainly to a reader with TLS is told so, plainly, and nothing else.
 
 Always holds: at most `connections_max` conversations at a time; who comes beyond that is told so; after `stop` no thread of a connection
 has a socket that it could wait for.
@@ -25,6 +25,8 @@ STALL_S = 120.0
 RETRY_AFTER_S = 5
 REFUSING_MAX = 16
 JOIN_S = 5.0
+_PLAIN = b"\0"
+"""What a hello without TLS begins with, as it is short; one of TLS begins with 22."""
 _KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 
 log = structlog.get_logger(__name__)
@@ -105,7 +107,9 @@ class Doors:
     def _take(self, sock: socket.socket, peer: str) -> None:
         thread: threading.Thread | None = None
         with self._lock:
-            if len(self._open) < self.connections_max:
+            if self._stopped:
+                pass
+            elif len(self._open) < self.connections_max:
                 thread = threading.Thread(target=self._serve, args=(sock, peer), name=f"reader {peer}", daemon=True)
                 self._open[id(sock)] = (sock, thread)
             elif self._refusing < REFUSING_MAX:
@@ -113,8 +117,16 @@ class Doors:
                 thread = threading.Thread(target=self._refuse, args=(sock,), name="refuse", daemon=True)
         if thread is None:
             sock.close()
-        else:
+            return
+        try:
             thread.start()
+        except RuntimeError as error:
+            # The system gives no more threads; those that are there go on, and whoever came may come again.
+            log.warning("reader.accept_failed", cause=str(error))
+            sock.close()
+            with self._lock:
+                if self._open.pop(id(sock), None) is None:
+                    self._refusing -= 1
 
     def _serve(self, sock: socket.socket, peer: str) -> None:
         wrapped = sock
@@ -123,8 +135,13 @@ class Doors:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in _KEEP_ALIVE:
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
-            wrapped = self._shaken(sock)
-            self._converse(Wire(wrapped, STALL_S))
+            wrapped = self._wrapped(sock)
+            with self._lock:
+                # The former is no socket any more, and a stop would shut nothing.
+                self._open[id(sock)] = (wrapped, threading.current_thread())
+                stopped = self._stopped
+            if not stopped and self._is_shaken(wrapped):
+                self._converse(Wire(wrapped, STALL_S))
         except (WireError, OSError) as error:
             # Nobody has to say good-bye: a task that has enough closes its socket.
             log.debug("reader.connection_ended", peer=peer, cause=str(error))
@@ -136,29 +153,36 @@ class Doors:
                 self._open.pop(id(sock), None)
                 self._idle_since = time.monotonic()
 
-    def _shaken(self, sock: socket.socket) -> socket.socket:
+    def _wrapped(self, sock: socket.socket) -> socket.socket:
+        """In TLS, where there is any and the other side begins with it. Raises OSError."""
         if self._tls is None:
             return sock
         sock.settimeout(WAIT_S)
-        return self._tls.wrap_socket(sock, server_side=True)
+        if sock.recv(1, socket.MSG_PEEK) == _PLAIN:
+            return sock
+        return self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+
+    def _is_shaken(self, wrapped: socket.socket) -> bool:
+        """False: it is plain where TLS is spoken, and was told so. Raises WireError, OSError."""
+        if isinstance(wrapped, ssl.SSLSocket):
+            wrapped.settimeout(WAIT_S)
+            wrapped.do_handshake()
+        elif self._tls is not None:
+            _tell(wrapped, Refused(Code.REQUEST, "the reader speaks TLS, and whoever connected does not; wanted is option tls=true"))
+            return False
+        return True
 
     def _refuse(self, sock: socket.socket) -> None:
+        wrapped = sock
         try:
-            sock.settimeout(WAIT_S)
-            wrapped = self._shaken(sock)
-            wire = Wire(wrapped)
-            found = f"the reader has {self.connections_max} connections, which is as many as pipeline.max_connections allows"
-            wire.send_json(Refused(Code.BUSY, found, {"retry_after": RETRY_AFTER_S}).as_json())
-            # What he has sent meanwhile must be taken, or closing would take our answer from him.
-            wrapped.shutdown(socket.SHUT_WR)
-            wrapped.settimeout(1.0)
-            while wrapped.recv(4096):
-                pass
-            _close(wrapped)
+            wrapped = self._wrapped(sock)
+            if self._is_shaken(wrapped):
+                found = f"the reader has {self.connections_max} connections, which is as many as pipeline.max_connections allows"
+                _tell(wrapped, Refused(Code.BUSY, found, {"retry_after": RETRY_AFTER_S}))
         except (WireError, OSError):
             pass
         finally:
-            sock.close()
+            _close(wrapped)
             with self._lock:
                 self._refusing -= 1
 
@@ -173,9 +197,21 @@ def tls_context(cert: str, key: str) -> ssl.SSLContext | None:
     return context
 
 
+def _tell(sock: socket.socket, refused: Refused) -> None:
+    """The last that is said. Raises WireError, OSError."""
+    sock.settimeout(WAIT_S)
+    Wire(sock).send_json(refused.as_json())
+    # What the other side has sent meanwhile must be taken, or closing would take our answer from it.
+    sock.shutdown(socket.SHUT_WR)
+    sock.settimeout(1.0)
+    while sock.recv(4096):
+        pass
+
+
 def _shut(sock: socket.socket) -> None:
     try:
-        sock.shutdown(socket.SHUT_RDWR)
+        # Of TLS the lower half alone: its thread would go on plainly otherwise.
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
     except OSError:
         pass  # It is over already.
 

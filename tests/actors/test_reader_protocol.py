@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import json
 import socket
-import ssl
 import struct
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from structlog.testing import capture_logs
 
-from actors.reader.tcp import Doors, tls_context
 from config.pipeline import Token
 from holdfast_spark.protocol import BLOCK_BYTES_MAX, HELLO_BYTES_MAX, Kind
 from shards.engine import StoreDamaged, StoreFailed
-from tests.actors.calling import HEAD, WAIT_S, Caller, caller, stranger
+from tests.actors.calling import HEAD, WAIT_S, caller, stranger
 from tests.actors.served import STORE, TOKEN, said, served
 
 LAKE = Token(name="lake", sha256="4d2ea53fb43f13b1b26ba9b97dc8cf7a54ecdd4d7a3e96b0c4ee5cbdae7de50c", filters=("plant/1/#",))
@@ -396,35 +390,6 @@ def test_a_scan_that_finds_little_says_that_it_goes_on() -> None:
         assert len(found) >= 5 and not any(rows.values for rows in found)
 
 
-# ---------------------------------------------------------------------- TLS
-
-
-def test_with_a_certificate_it_speaks_tls_and_nothing_else(tmp_path: Path) -> None:
-    """Tokens and messages are not readable on the way."""
-    cert, key = _certificate(tmp_path)
-    with served(said(b"a", b"1")) as broker:
-        doors = Doors("127.0.0.1", 0, broker.desk.converse, 10, tls_context(cert, key))
-        port = doors.open()
-        try:
-            context = ssl.create_default_context(cafile=cert)
-            with (
-                socket.create_connection(("127.0.0.1", port), WAIT_S) as plain,
-                context.wrap_socket(plain, server_hostname="localhost") as sock,
-            ):
-                reader = Caller(sock)
-                assert reader.hello(TOKEN)["store"] == STORE
-                assert len(reader.everything(broker, "#")) == 1
-            with socket.create_connection(("127.0.0.1", port), WAIT_S) as sock:
-                other = Caller(sock)
-                other.wire.send_json({"hello": 1, "token": TOKEN})
-                assert other.is_refused()
-        finally:
-            doors.stop()
-    assert tls_context("", "") is None
-    with pytest.raises(OSError):
-        tls_context(str(tmp_path / "none.pem"), key)
-
-
 def test_a_stopped_reader_ends_its_connections_and_frees_its_port() -> None:
     """Whoever waits is not left waiting, and the next one may listen there."""
     with served(said(b"a")) as broker:
@@ -443,27 +408,3 @@ def _until(done: Any) -> None:
     while not done():
         assert time.monotonic() < deadline
         time.sleep(0.005)
-
-
-def _certificate(directory: Path) -> tuple[str, str]:
-    import datetime
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    cert = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = directory / "cert.pem"
-    pem.write_bytes(cert.public_bytes(serialization.Encoding.PEM))
-    key_pem = directory / "key.pem"
-    key_pem.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
-    return str(pem), str(key_pem)
