@@ -265,10 +265,12 @@ def _outlook(broker: Broker, stats: dict[str, Any], generations: list[Generation
         return forecast(generations, {}, now_ms, None, None)
     loaded, paths = _in_force(broker.data_dir)
     default_ms = loaded.durable_sessions.message_retention_period.ms
-    left = {(row["shard"], row["generation"]): row["left_ms"] for row in stats["retention"]["generations"]}
+    sealed = stats["retention"]["generations"]
+    left = {(row["shard"], row["generation"]): row["left_ms"] for row in sealed}
+    held = {(row["shard"], row["generation"]) for row in sealed if row["left_ms"] <= 0 and row["held_by"]}
     with open_stores(Stores(paths, default_ms)) as stores:
         periods = {info.klass: store.survey.period_ms(info, default_ms) for store in stores for info in store.survey.generations}
-    return forecast(generations, periods, now_ms, stored_bytes(paths[0].parent), quota_bytes(loaded, broker.data_dir), left)
+    return forecast(generations, periods, now_ms, stored_bytes(paths[0].parent), quota_bytes(loaded, broker.data_dir), left, held)
 
 
 def _sessions_behind(broker: Broker, going: list[Generation]) -> list[Loser]:

@@ -10,7 +10,7 @@ None or said, and never 0.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -99,20 +99,24 @@ class Loser:
 
 def present_rates(generations: Sequence[Generation], now_ms: int) -> tuple[float, float] | None:
     """(messages, value bytes) a second, of the newest generations; None: nobody knows."""
+    by_class = _rates_by_class(generations, now_ms)
+    return (sum(rows for rows, _ in by_class.values()), sum(size for _, size in by_class.values())) if by_class else None
+
+
+def _rates_by_class(generations: Sequence[Generation], now_ms: int) -> dict[str, tuple[float, float]]:
     newest: dict[tuple[int, str], list[Generation]] = defaultdict(list)
     for each in sorted(generations, key=lambda one: -one.since):
         if len(newest[each.shard, each.klass]) < _RECENT:
             newest[each.shard, each.klass].append(each)
-    rows = size = 0.0
-    known = False
-    for of_class in newest.values():
+    found: dict[str, tuple[float, float]] = {}
+    for (_, klass), of_class in newest.items():
         counted = [(each.rows, each.bytes, each.created_ms) for each in of_class if each.rows is not None and each.bytes is not None]
-        if counted:
-            known = True
+        # Where nothing is current, the class is not in the map any more, and nothing comes.
+        if counted and any(each.until is None for each in of_class):
             seconds = max(1.0, (now_ms - min(created for _, _, created in counted)) / 1000)
-            rows += sum(one for one, _, _ in counted) / seconds
-            size += sum(one for _, one, _ in counted) / seconds
-    return (rows, size) if known else None
+            rows, size = found.get(klass, (0.0, 0.0))
+            found[klass] = rows + sum(one for one, _, _ in counted) / seconds, size + sum(one for _, one, _ in counted) / seconds
+    return found
 
 
 def per_value_byte(generations: Sequence[Generation], used_bytes: int) -> float:
@@ -128,38 +132,49 @@ def forecast(
     used_bytes: int | None,
     quota_bytes: int | None,
     left_ms: Mapping[tuple[int, int], int | None] | None = None,
+    held: Collection[tuple[int, int]] = (),
 ) -> Forecast:
-    """periods_ms: of each class. left_ms: of (shard, generation), until it is over by the shard's own clock."""
-    rates = present_rates(generations, now_ms)
-    if rates is None or used_bytes is None:
-        return Forecast(used_bytes, quota_bytes, rates[0] if rates else None, None, None, None)
+    """periods_ms: of each class. left_ms: of (shard, generation), until it is over by the shard's own clock. held: (shard, generation) of
+    those whose time is over and that wait for somebody, who may go on making them wait."""
+    rates = _rates_by_class(generations, now_ms)
+    rows_per_s = sum(rows for rows, _ in rates.values()) if rates else None
+    if not rates or used_bytes is None:
+        return Forecast(used_bytes, quota_bytes, rows_per_s, None, None, None)
     factor = per_value_byte(generations, used_bytes)
-    rate = rates[1] * factor
     drops = []
     for each in generations:
-        if each.until is not None and each.bytes is not None and each.klass in periods_ms:
+        if each.until is not None and each.bytes is not None and each.klass in periods_ms and (each.shard, each.id) not in held:
             left = (left_ms or {}).get((each.shard, each.id))
             due_ms = each.over_ms + periods_ms[each.klass] - now_ms if left is None else left
-            drops.append((max(0, due_ms), each.bytes * factor))
-    # Messages of now go when the generation is over that they are in, and then its period.
-    length_ms = max([DAY_MS // 24, *(each.over_ms - each.created_ms for each in generations if each.until is not None)])
-    horizon_ms = max(periods_ms.values()) + length_ms
-    reached_ms = _reached(used_bytes, quota_bytes, rate / 1000, sorted(drops), horizon_ms)
-    gone = sum(size for due_ms, size in drops if due_ms <= horizon_ms)
-    steady = used_bytes - gone + rate / 1000 * horizon_ms
-    return Forecast(used_bytes, quota_bytes, rates[0], rate, int(steady), None if reached_ms is None else reached_ms / DAY_MS)
+            drops.append((float(max(0, due_ms)), each.bytes * factor))
+    longest_ms = max(periods_ms.values())
+    growing = [
+        (_grows_ms(generations, klass, periods_ms.get(klass, longest_ms)), size * factor / 1000) for klass, (_, size) in rates.items()
+    ]
+    reached_ms = _reached(used_bytes, quota_bytes, growing, drops)
+    steady = used_bytes - sum(size for _, size in drops) + sum(rate * grows_ms for grows_ms, rate in growing)
+    rate = 1000 * sum(of_class for _, of_class in growing)
+    return Forecast(used_bytes, quota_bytes, rows_per_s, rate, int(steady), None if reached_ms is None else reached_ms / DAY_MS)
 
 
-def _reached(used: float, quota: int | None, rate_per_ms: float, drops: Sequence[tuple[int, float]], horizon_ms: int) -> float | None:
+def _grows_ms(generations: Sequence[Generation], klass: str, period_ms: int) -> float:
+    """For so long as much is written of a class as there is: messages of now go when the generation is over that they are in, and then
+    its period."""
+    lengths = [each.over_ms - each.created_ms for each in generations if each.until is not None and each.klass == klass]
+    return float(period_ms + max([DAY_MS // 24, *lengths]))
+
+
+def _reached(used: float, quota: int | None, growing: Sequence[tuple[float, float]], drops: Sequence[tuple[float, float]]) -> float | None:
+    """growing: (until when, by how much a ms); drops: (when, how much). Between two of these moments files grow evenly."""
     if quota is None:
         return None
+    slope = sum(rate for _, rate in growing)
     at = 0.0
-    for due_ms, size in [*drops, (horizon_ms, 0.0)]:
-        due = min(due_ms, horizon_ms)
-        grown = used + rate_per_ms * (due - at)
+    for when, size, less in sorted([(when, size, 0.0) for when, size in drops] + [(when, 0.0, rate) for when, rate in growing]):
+        grown = used + slope * (when - at)
         if grown >= quota:
-            return at + max(0.0, (quota - used) / rate_per_ms if rate_per_ms else 0.0)
-        used, at = grown - (size if due_ms <= horizon_ms else 0), due
+            return at + (max(0.0, (quota - used) / slope) if slope > 0 else 0.0)
+        used, at, slope = grown - size, when, slope - less
     return None
 
 

@@ -99,6 +99,45 @@ def test_what_is_dropped_in_time_makes_room() -> None:
     assert forecast(generations, {"default": DAY_MS}, NOW, used, used + 50 * MIB, held).days == pytest.approx(50 / 24 / 24, rel=0.05)
 
 
+def test_each_class_has_its_own_rate_and_its_own_time() -> None:
+    """What is written by the MiB and kept for an hour does not grow for the year that a little is kept."""
+    generations = [
+        generation(1, created_h=3, sealed_h=2, rows=1, size=60 * MIB),
+        generation(2, created_h=2, sealed_h=1, rows=1, size=60 * MIB),
+        generation(3, created_h=1, sealed_h=None, rows=1, size=60 * MIB),
+        generation(4, created_h=1, sealed_h=None, rows=1, size=MIB, klass="year"),
+    ]
+    used = 181 * MIB
+    found = forecast(generations, {"default": HOUR, "year": 365 * DAY_MS}, NOW, used, 100_000 * MIB)
+    # Two hours of the one, a year and an hour of the other, and what is there of it.
+    assert found.steady_bytes == pytest.approx((2 * 60 + 365 * 24 + 2 + 60) * MIB, rel=0.01)
+    assert found.days is None
+    soon = forecast(generations, {"default": HOUR, "year": 365 * DAY_MS}, NOW, used, 1182 * MIB)
+    # Both grow for two hours, from then on the little.
+    assert soon.days is not None and soon.days == pytest.approx((1182 - 180) / 24, rel=0.08)
+
+
+def test_a_class_that_is_not_in_the_map_any_more_grows_no_more() -> None:
+    """Nothing is current in it, so nothing comes."""
+    over = [generation(1, created_h=3, sealed_h=1, rows=3600, size=3600 * 1000, klass="old")]
+    current = generation(2, created_h=1, sealed_h=None, rows=3600, size=3600)
+    assert present_rates([*over, current], NOW) == pytest.approx((1, 1))
+
+
+def test_what_is_held_beyond_its_time_makes_no_room() -> None:
+    """Who holds it now may hold it for long: a lease whose reader is away, a session."""
+    generations = [
+        generation(1, created_h=4, sealed_h=2, rows=1, size=100 * MIB),
+        generation(2, created_h=2, sealed_h=None, rows=1, size=2 * MIB),
+    ]
+    used = 102 * MIB
+    free = forecast(generations, {"default": HOUR}, NOW, used, used + MIB)
+    held = forecast(generations, {"default": HOUR}, NOW, used, used + MIB, held={(0, 1)})
+    assert free.steady_bytes is not None and held.steady_bytes is not None
+    assert held.steady_bytes - free.steady_bytes == 100 * MIB
+    assert free.days is None and held.days is not None
+
+
 @given(st.integers(0, 1 << 32), st.integers(1, 20), st.integers(1, 200))
 def test_the_forecast_is_the_first_moment_at_which_the_files_fill_the_quota(seed: int, count: int, room: int) -> None:
     """Looked at from each moment at which something goes, and from the one that is told: not before it, and then."""
@@ -111,7 +150,7 @@ def test_the_forecast_is_the_first_moment_at_which_the_files_fill_the_quota(seed
     used = sum(each.bytes or 0 for each in generations)
     period = rng.choice([HOUR, DAY_MS])
     quota = used + room * MIB
-    found = forecast(generations, {"default": period}, NOW, used, quota)
+    found = forecast(generations, {"default": period, "another": 100 * DAY_MS}, NOW, used, quota)
     rates = present_rates(generations, NOW)
     assert rates is not None
     rate = rates[1] * per_value_byte(generations, used) / 1000
