@@ -3,7 +3,8 @@
     with_archive(spark, endpoint, root, report)
 
 A generation that the store has dropped cannot be compared any more: for that the archive is there. What is sealed and not archived yet is
-not wrong either; a generation that was archived in part is compared as far as it was.
+not wrong either; a generation that was archived in part is compared as far as it was. What went before it could be archived is in neither:
+the manifest has it written down, and that is damage of the archive for as long as there is one.
 
 What always holds: rows are compared by number and by digest (holdfast_spark.digest), so one flipped bit in one message is one sentence.
 """
@@ -75,6 +76,7 @@ def compare(spark: SparkSession | None, endpoint: Endpoint, root: str | Path) ->
         digests[shard, generation] = (digests[shard, generation] + int(digest, 16)) % MODULUS
         if sentence is not None:
             failed.setdefault((shard, generation), sentence)
+    problems += [f"{lost}: was dropped before it was archived" for lost in state.lost]
     for each in ranges:
         key = each.shard, each.generation
         problems += _judged(state.reached[key], failed.get(key), rows[key], digests[key])
