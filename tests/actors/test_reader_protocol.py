@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import struct
 import threading
@@ -33,8 +34,13 @@ def lake(**changed: Any) -> Token:
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
+    """Nothing is printed, and everything is said, also after a test of a command that had set a level."""
     before = structlog.get_config()
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), cache_logger_on_first_use=False)
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        logger_factory=structlog.ReturnLoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
     yield
     structlog.configure(**before)
 

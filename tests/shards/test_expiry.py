@@ -261,6 +261,8 @@ def test_an_ended_session_goes_on_being_erased_after_a_restart() -> None:
     h.link(S, "session", "s0:b")
     h.tick()
     h.settle()
+    # It does not own yet, and so does nothing of what it is told.
+    assert h.take(S, Work)
     assert not any(kind in rows(h.engine) for kind in "seupqri")
     (owned,) = h.ask(S, Own())
     assert isinstance(owned, Owned) and len(owned.work) <= 1_000
