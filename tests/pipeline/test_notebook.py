@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "pipeline.md"
 NOTEBOOK = ROOT / "docs" / "notebooks" / "first-hour.ipynb"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker() -> Iterator[RunningBroker]:
     with RunningBroker(Options({**QUIET_RAY, "pipeline.listen": "127.0.0.1:0"})) as running:
         yield running
