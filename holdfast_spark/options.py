@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -20,6 +21,8 @@ from holdfast_spark.offsets import BadOffset, Offset, parse_offset
 from holdfast_spark.schema import UnknownColumn, check_columns
 
 ROWS_PER_PARTITION: Final = 250_000
+NAMED: Final = 12
+"""Options in an error."""
 """About a quarter of a second of work: enough that starting a task does not count, little enough to be done again."""
 
 Place = Literal["earliest", "latest", "lease"] | Offset
@@ -189,8 +192,8 @@ def _exclude(value: str) -> Mapping[int, Mapping[int, int]]:
 
 
 def _lease_name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", value):
-        raise ValueError("a name of up to 100 letters, digits, dots, underlines and hyphens")
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", value):
+        raise ValueError("a name of up to 64 letters, digits, dots, underlines and hyphens")
     return value
 
 
@@ -292,6 +295,15 @@ def _either(found: Mapping[str, Any], first: str, second: str) -> None:
         raise OptionError(f"options {first} and {second} say the same thing twice; leave one out")
 
 
+def _near(key: str, spelled: Mapping[str, str]) -> str:
+    """What may have been meant: all of them would be half a page."""
+    if near := [spelled[name] for name in get_close_matches(key.lower(), spelled)]:
+        return f"{' or '.join(near)}, or another one of docs/pipeline.md"
+    names = list(spelled.values())
+    more = f" and {len(names) - NAMED} others of docs/pipeline.md" if len(names) > NAMED else ""
+    return f"one of {', '.join(names[:NAMED])}{more}"
+
+
 def read_values(given: Mapping[str, str], table: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
     """The values of options as Spark gives them, by their names in the table, whatever their capitals."""
     spelled = {name.lower(): name for name in table}
@@ -299,7 +311,7 @@ def read_values(given: Mapping[str, str], table: Mapping[str, Callable[[str], An
     for key, text in given.items():
         name = spelled.get(key.lower())
         if name is None:
-            raise OptionError(f"option {key!r} is unknown; wanted is one of {', '.join(table)}")
+            raise OptionError(f"option {key!r} is unknown; wanted is {_near(key, spelled)}")
         try:
             found[name] = table[name](str(text))
         except ValueError as error:

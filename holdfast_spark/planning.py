@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
@@ -20,6 +20,8 @@ from holdfast_spark.protocol import Code, Refused
 
 log = logging.getLogger("holdfast_spark")
 
+STRETCHES_TOLD: Final = 2
+"""In one sentence; `Refused.more` has all gaps."""
 Cuts = Mapping[int, int]
 Wall = tuple[tuple[int, int], ...]
 
@@ -230,9 +232,31 @@ def _packed(units: Sequence[Mapping[str, Any]], rows_max: int) -> list[tuple[Uni
     return [tuple(each) for each in packed]
 
 
+def _stretches(gaps: Sequence[Gap]) -> list[str]:
+    """Gaps in words; those of one class that meet are one, as when many generations went one after the other."""
+    found: list[list[Gap]] = []
+    for gap in sorted(gaps, key=lambda gap: (gap.shard, gap.klass, gap.start)):
+        last = found[-1][-1] if found else None
+        if last is not None and (last.shard, last.klass, last.reason, last.stop) == (gap.shard, gap.klass, gap.reason, gap.start):
+            found[-1].append(gap)
+        else:
+            found.append([gap])
+    return [_stretch(each[0], each[-1]) for each in found]
+
+
+def _stretch(first: Gap, last: Gap) -> str:
+    if first is last:
+        return str(first)
+    generations = f"generations {first.generation} to {last.generation} (class {first.klass})"
+    return f"shard {first.shard}, {generations}, positions {first.start} to {last.stop}: {first.reason}"
+
+
 def lost(gaps: Sequence[Gap]) -> Refused:
     """The error for what is gone: exact, and never endless."""
-    shown = "; ".join(str(gap) for gap in gaps[:5]) + (f"; and {len(gaps) - 5} more" if len(gaps) > 5 else "")
+    stretches = _stretches(gaps)
+    shown = "; ".join(stretches[:STRETCHES_TOLD])
+    if len(stretches) > STRETCHES_TOLD:
+        shown += f"; and {len(stretches) - STRETCHES_TOLD} more"
     more = [
         {"shard": g.shard, "generation": g.generation, "class": g.klass, "from": g.start, "to": g.stop, "reason": g.reason} for g in gaps
     ]

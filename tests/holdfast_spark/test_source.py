@@ -184,7 +184,7 @@ def sentence_of(error: pytest.ExceptionInfo[Exception], wanted: str) -> None:
     ("options", "sentence"),
     [
         ({"token": "wrong"}, "the token is not known (TOKEN)"),
-        ({"maxRowsPerTriger": "5"}, "option 'maxrowspertriger' is unknown; wanted is one of brokers"),
+        ({"maxRowsPerTriger": "5"}, "option 'maxrowspertriger' is unknown; wanted is maxRowsPerTrigger"),
         ({"maxRowsPerTrigger": "5"}, "option maxRowsPerTrigger is for stream reading"),
         ({"topicFilter": "a/#/b"}, "option topicFilter is 'a/#/b'; wanted is topic filters such as"),
         (
