@@ -1,8 +1,9 @@
 """Gate 5 of issue 4 of the plan: a stranger's first hour with the pipeline.
 
-What docs/pipeline.md and the notebook tell them to type is run as it stands, each against a fresh broker. Then what goes wrong in a first
-hour: a bad option, a wrong token, a broker that is down, a generation that was dropped, a store and a reader that are newer than the
-program. Each is told in one clear sentence, by commands on one line of standard error, within Spark by what the source itself says.
+What docs/pipeline.md and the notebook tell them to type is run as it stands, each from `make run` with new data to a chart with the
+messages in it, in ten minutes. Then what goes wrong in a first hour: a bad option, a wrong token, a broker that is down, a generation
+that was dropped, a store and a reader that are newer than the program. Each is told in one clear sentence, by commands on one line of
+standard error, within Spark by what the source itself says.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import shutil
 import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from holdfast_spark.protocol import Wire
 from tests.broker.running import Options, RunningBroker, free_port
 from tests.gates.gate import GateFailed, Scale
 from tests.lake.ledger import LakeLedger
+from tests.lake.made import made
 from tests.lake.publishers import make_publishers, publishing
 from tests.lake.sentences import caught, command, sentence_in, unclear
 from tests.lake.walk import Block, Walk, blocks_of_notebook, blocks_of_page
@@ -31,7 +34,10 @@ from tests.needs import ROOT
 
 LIMIT_S = 1800
 PAGE = ROOT / "docs" / "pipeline.md"
-NOTEBOOKS = ROOT / "docs" / "notebooks"
+NOTEBOOK = ROOT / "docs" / "notebooks" / "first-hour.ipynb"
+CHART = Block("python", "print(chart._repr_svg_())", "its chart")
+"""What a notebook does with the last value of a cell."""
+BARS, ROOMS, HOURS = 4, 3, 24
 BLOCK_S = 400.0
 HOUR_S = 600.0
 """Ten minutes, as the page says."""
@@ -52,22 +58,35 @@ def fresh(directory: Path, **more: str) -> Iterator[tuple[RunningBroker, int]]:
         yield broker, port
 
 
-def walked(blocks: list[Block], directory: Path) -> str:
+def walked(blocks: list[Block], directory: Path, charts: Callable[[str], int], wanted: int) -> str:
+    """charts: how many lines or bars there are in what was printed."""
     if not blocks:
         raise GateFailed("there is nothing to walk")
+    directory.mkdir()
     began = time.monotonic()
-    with fresh(directory):
+    with made(directory, {"HOLDFAST__PIPELINE__LISTEN": f"127.0.0.1:{free_port()}"}):
         walk = Walk(directory, block_s=BLOCK_S)
         try:
-            for block in blocks:
-                walk.step(block)
+            printed = [walk.step(block) for block in blocks]
         finally:
             walk.close()
-    took_s = time.monotonic() - began
+        took_s = time.monotonic() - began
     said = f"{len(blocks)} blocks of {blocks[0].where.split(':')[0].split(',')[0]} in {took_s:.0f} s"
+    if (found := charts("\n".join(printed))) != wanted:
+        raise GateFailed(f"{said}, and the chart has {found} lines instead of {wanted}")
     if took_s > HOUR_S:
         raise GateFailed(f"{said}, {HOUR_S:.0f} is the most")
     return said
+
+
+def bars(printed: str) -> int:
+    """Of the page: one for each topic, as long as it is warm."""
+    return len(re.findall(r"^plant/\d/temp +#{10,}$", printed, re.M))
+
+
+def lines(printed: str) -> int:
+    """Of the notebook: one for each room, with a point for each hour."""
+    return sum(len(points.split()) == HOURS for points in re.findall(r'<polyline points="([^"]*)"', printed))
 
 
 class Sentences:
@@ -196,18 +215,17 @@ def wrong_things(directory: Path) -> Sentences:
         raise GateFailed(f"site.json has no version among {sorted(written)}")
     site.write_text(json.dumps({**written, versions[0]: written[versions[0]] + 1}))
     for what, arguments in (("a newer store", ["pipeline", "capacity"]), ("a broker with a newer store", ["up", "--detach"])):
-        sentences.command(what, [*arguments, *here], ["site.json", str(written[versions[0]] + 1)])
+        sentences.command(
+            what, [*arguments, *here], [f"version {written[versions[0]] + 1}", f"up to {written[versions[0]]}", "newer Holdfast"]
+        )
     return sentences
 
 
 def first_hour(directory: Path, scale: Scale) -> str:
-    said = [walked(blocks_of_page(PAGE), directory / "page")]
+    said = [walked(blocks_of_page(PAGE), directory / "page", bars, BARS)]
     say(said[-1])
-    notebooks = sorted(NOTEBOOKS.glob("*.ipynb"))
-    if not notebooks:
-        raise GateFailed(f"there is no notebook in {NOTEBOOKS.relative_to(ROOT)}")
-    for notebook in notebooks if not scale.quick else ():
-        said.append(walked(blocks_of_notebook(notebook), directory / notebook.stem))
+    if not scale.quick:
+        said.append(walked([*blocks_of_notebook(NOTEBOOK), CHART], directory / "notebook", lines, ROOMS))
         say(said[-1])
     sentences = wrong_things(directory / "wrong")
     if sentences.wrong:
