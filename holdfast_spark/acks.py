@@ -67,7 +67,7 @@ class AckListener(StreamingQueryListener):
 
 
 def _connect(endpoint: Endpoint) -> Client:
-    return Client(endpoint, who="ack listener", patience_s=PATIENCE_S)
+    return Client(endpoint, who="ack listener", patience_s=PATIENCE_S, busy_s=PATIENCE_S)
 
 
 def acknowledge(spark: SparkSession, endpoint: Endpoint) -> AckListener:

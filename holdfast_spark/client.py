@@ -10,6 +10,7 @@ last row it yielded only when everything up to there came again the same.
 from __future__ import annotations
 
 import random
+import re
 import socket
 import ssl
 import time
@@ -39,9 +40,17 @@ PORT: Final = 7883
 CONNECT_S: Final = 5.0
 PATIENCE_S: Final = 30.0
 """How long a request is tried again, from its beginning or from the last row that came. A reader that was killed is back in less."""
+BUSY_S: Final = 600.0
+"""How long a reader is asked again that answers, and has no room: then it is others' turn, and tasks that wait for theirs must not fail."""
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 _PASSING: Final = frozenset({Code.AWAY.value, Code.BUSY.value})
+_BROKEN_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+"""Of TLS errors those that say no more than that the connection is over."""
+_NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"})
+_OTHER_NAME: Final = frozenset({62, 64})
+"""What OpenSSL says of a certificate that is believed and names another host, or another address."""
+_PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
 class Truncated(WireError):
@@ -64,7 +73,8 @@ class Endpoint:
     token: str = field(repr=False)
     tls: bool = False
     ca_pem: str | None = field(default=None, repr=False)
-    """Whom to trust; None: whom the machine trusts."""
+    """Whom to trust; None: whom the machine trusts. A reader's own certificate that is among these is believed by whatever name it is
+    reached, as nobody else has its key."""
 
     def __str__(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.brokers)
@@ -102,6 +112,7 @@ class Client:
         *,
         who: str = "spark",
         patience_s: float = PATIENCE_S,
+        busy_s: float = BUSY_S,
         wait_s: float = WAIT_S,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -109,6 +120,7 @@ class Client:
         self._endpoint = endpoint
         self._who = who
         self._patience_s = patience_s
+        self._busy_s = busy_s
         self._wait_s = wait_s
         self._sleep = sleep
         self._clock = clock
@@ -269,12 +281,8 @@ class Client:
         if self._wire is not None:
             return self._wire
         host, port = self._endpoint.brokers[self._next % len(self._endpoint.brokers)]
-        sock = socket.create_connection((host, port), timeout=CONNECT_S)
+        sock = _opened(self._endpoint, host, port)
         try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._endpoint.tls:
-                context = ssl.create_default_context(cadata=self._endpoint.ca_pem)
-                sock = context.wrap_socket(sock, server_hostname=host)
             wire = Wire(sock, self._wait_s)
             wire.send_json({"hello": VERSION, "token": self._endpoint.token, "who": self._who})
             hello = _answer(wire.receive_json())
@@ -291,31 +299,64 @@ class Client:
         return wire
 
 
+def _opened(endpoint: Endpoint, host: str, port: int) -> socket.socket:
+    """Connected, and in TLS where that is wanted. Raises OSError."""
+    if not endpoint.tls:
+        return _connection(host, port)
+    context = ssl.create_default_context(cadata=endpoint.ca_pem)
+    if endpoint.ca_pem is None:
+        return context.wrap_socket(_connection(host, port), server_hostname=host)
+    # Among those who are trusted may be the reader itself, and not who has signed its certificate.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        return context.wrap_socket(_connection(host, port), server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        if error.verify_code not in _OTHER_NAME:
+            raise
+        context.check_hostname = False
+        sock = context.wrap_socket(_connection(host, port), server_hostname=host)
+        trusted = {ssl.PEM_cert_to_DER_cert(each) for each in _PEM.findall(endpoint.ca_pem)}
+        if sock.getpeercert(binary_form=True) in trusted:
+            return sock
+        sock.close()
+        raise
+
+
+def _connection(host: str, port: int) -> socket.socket:
+    sock = socket.create_connection((host, port), timeout=CONNECT_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
 class _Pauses:
     """Between tries: longer each time, as long as patience lasts."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._until = client._clock() + client._patience_s
-        self._pause_s = _FIRST_PAUSE_S
+        self.progressed()
 
     def progressed(self) -> None:
-        self._until = self._client._clock() + self._client._patience_s
+        now = self._client._clock()
+        self._until = now + self._client._patience_s
+        self._busy_until = now + self._client._busy_s
         self._pause_s = _FIRST_PAUSE_S
 
     def after(self, error: OSError | Refused) -> None:
         """Wait, or raise when the error does not pass or patience is at its end."""
         if isinstance(error, Refused) and error.code not in _PASSING:
             raise error
-        if isinstance(error, ssl.SSLError):
+        if isinstance(error, ssl.SSLError) and not isinstance(error, _BROKEN_OFF):
             # A certificate does not become right by waiting.
-            raise NoReader(f"TLS with the reader at {self._client._endpoint} failed: {error.reason or error}") from error
-        now = self._client._clock()
+            raise NoReader(self._no_tls(error)) from error
+        now, until = self._client._clock(), self._until
         pause = self._pause_s
         if isinstance(error, Refused):
             with suppress(TypeError, ValueError):
                 pause = max(pause, min(float(error.more.get("retry_after", 0)), _LONGEST_PAUSE_S))
-        if now + pause > self._until:
+        if isinstance(error, Refused) and error.code == Code.BUSY:
+            # Whoever is busy is there: what is away is waited for anew.
+            self._until, until = now + self._client._patience_s, self._busy_until
+        if now + pause > until:
             if isinstance(error, Refused):
                 raise error
             raise NoReader(
@@ -325,6 +366,12 @@ class _Pauses:
         # A bit of chance, so that tasks that were broken off together do not come back together.
         self._client._sleep(pause * random.uniform(0.75, 1.0))
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+    def _no_tls(self, error: ssl.SSLError) -> str:
+        where = self._client._endpoint
+        if error.reason in _NO_TLS:
+            return f"the reader at {where} does not speak TLS, and option tls is true"
+        return f"TLS with the reader at {where} failed: {getattr(error, 'verify_message', '') or error.reason or error}"
 
 
 class _Emitted:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ssl
 import struct
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -166,6 +164,19 @@ def test_what_passes_is_waited_for(reader: FakeReader, code: str) -> None:
     assert 5 * 0.75 <= time.now < 15
 
 
+def test_a_busy_reader_is_waited_for_as_long_as_others_may_take(reader: FakeReader) -> None:
+    """A task whose turn does not come for minutes must not fail; one whose turn never comes says why. Being away counts from then on."""
+    time = Time()
+    busy, away = Refused("BUSY", "4 scans are under way", {"retry_after": 2}), Refused("AWAY", "shard 0 does not answer")
+    reader.refusals = [("SCAN", busy)] * 60 + [("SCAN", away)] * 5
+    with client_of(reader, time) as client:
+        assert positions(client.scan("site-a:2", UNIT, ["#"])) == EXPECTED
+    assert time.now > 60 * 0.75 * 2
+    reader.refusals = [("SCAN", busy)] * 1000
+    with client_of(reader, time) as client, pytest.raises(Refused, match="4 scans are under way"):
+        list(client.scan("site-a:2", UNIT, ["#"]))
+
+
 def test_a_reader_that_is_away_is_waited_for_at_least_fifteen_seconds(reader: FakeReader) -> None:
     """And then the reason is said: the reader's own."""
     time = Time()
@@ -276,21 +287,3 @@ def test_brokers_that_are_none_are_one_sentence(text: str) -> None:
     """What was found and what is wanted."""
     with pytest.raises(ValueError, match="wanted is host:port"):
         parse_brokers(text)
-
-
-Certificates = Callable[[], tuple[Path, Path]]
-
-
-def test_tls_is_spoken_and_a_certificate_that_nobody_vouches_for_is_refused(certificate: tuple[Path, Path]) -> None:
-    """At once and in one sentence: waiting makes no certificate right."""
-    cert, key = certificate
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    with FakeReader(one_shard(*MESSAGES), tls=context) as reader:
-        brokers = parse_brokers(reader.brokers)
-        with Client(Endpoint(brokers, TOKEN, True, cert.read_text())) as client:
-            assert positions(client.scan("site-a:2", UNIT, ["#"])) == EXPECTED
-        time = Time()
-        with Client(Endpoint(brokers, TOKEN, True), sleep=time.sleep, clock=time.clock) as client, pytest.raises(NoReader, match="TLS"):
-            client.cuts()
-        assert time.now == 0
