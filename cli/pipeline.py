@@ -51,8 +51,9 @@ COUNT_MAX = 1_000_000
 @app.command()
 def start(data_dir: DataDir = None, config: ConfigFile = None, set_: Sets = None, as_json: Json = False) -> None:
     """Bring the reader up, and say where it listens. It ends by itself when nobody was connected for pipeline.idle_stop."""
-    address = broker_of(data_dir, config, set_, None, None).address()
-    print(json.dumps({"address": address}) if as_json else f"the reader listens on {address}")
+    broker = broker_of(data_dir, config, set_, None, None)
+    address, tls = broker.address(), bool(broker.certificate())
+    print(json.dumps({"address": address, "tls": tls}) if as_json else f"the reader listens on {address}{' in TLS' if tls else ''}")
 
 
 @app.command()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from actors.admin import NotReached
-from actors.reader.demand import demand
+from actors.reader.demand import certificate, demand
 from cli.paths import data_path
 from cli.stores import load_or_refuse, refuse, site_of
 from holdfast_spark.client import Client, Endpoint, NoReader, parse_brokers
@@ -54,7 +54,9 @@ class Broker:
     def options(self) -> dict[str, str]:
         """What `format("holdfast")` has to be told to find it; its reader is asked for."""
         if self.data_dir is not None:
-            return {"brokers": str(self.address()), "tokenFile": str(self.data_dir / TOKEN_FILE)}
+            found = {"brokers": self.address(), "tokenFile": str(self.data_dir / TOKEN_FILE)}
+            shown = self.certificate()
+            return found | ({"tls": "true", "caFile": shown} if shown else {})
         assert self.brokers is not None and self.token_file is not None
         found = {"brokers": self.brokers, "tokenFile": str(self.token_file)}
         if self.tls or self.ca_file:
@@ -68,13 +70,18 @@ class Broker:
         except NotReached as error:
             refuse(f"{error}.")
 
+    def certificate(self) -> str:
+        """Which the reader of this machine shows; empty: it speaks no TLS."""
+        assert self.data_dir is not None
+        try:
+            return certificate(self.data_dir)
+        except NotReached as error:
+            refuse(f"{error}.")
+
     def endpoint(self) -> Endpoint:
         options = self.options()
-        try:
-            token = (Path(options["tokenFile"]).read_text(encoding="utf-8").splitlines() or [""])[0].strip()
-            ca_pem = self.ca_file.read_text(encoding="utf-8") if self.ca_file else None
-        except (OSError, UnicodeError) as error:
-            refuse(f"{options['tokenFile'] if self.ca_file is None else self.ca_file} cannot be read: {error}.")
+        token = (_text_of(options["tokenFile"]).splitlines() or [""])[0].strip()
+        ca_pem = _text_of(options["caFile"]) if "caFile" in options else None
         try:
             brokers = parse_brokers(options["brokers"])
         except ValueError as error:
@@ -83,6 +90,20 @@ class Broker:
 
     def client(self) -> Client:
         return Client(self.endpoint(), who="holdfast pipeline")
+
+
+def _text_of(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        refuse(f"{path} cannot be read: {error}.")
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        refuse(f"{path} cannot be read: {error}.")
 
 
 def broker_of(
@@ -152,7 +173,7 @@ def said() -> Iterator[None]:
 
 def _foreseen(error: Exception) -> bool:
     """Of those whose classes are only there where pyarrow is."""
-    return type(error).__name__ in ("ArchiveError", "ManifestDamaged", "AuditError", "RuleError", "OptionError")
+    return type(error).__name__ in ("ArchiveError", "SparkEnded", "ManifestDamaged", "AuditError", "RuleError", "OptionError")
 
 
 _SPARKS = re.compile(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE:.*$|\s*\(line \d+, pos \d+\)$")

@@ -100,17 +100,15 @@ def session(
 def _of_data_dir(data_dir: Path) -> dict[str, str]:
     """Where the reader of this machine's broker is, and what it is asked with. Starts it when nobody has."""
     # Imported here: who reads over the network needs nothing of the broker's processes.
-    from actors.admin import NotReached, running
-    from actors.reader.demand import demand
-    from actors.reader.options import reader_options
-    from actors.snapshot import settings_in_force
+    from actors.admin import NotReached
+    from actors.reader.demand import certificate, demand
 
     try:
         address = demand(data_dir)
-        options = reader_options(settings_in_force(running(data_dir)))
+        shown = certificate(data_dir)
     except NotReached as error:
         raise NoBroker(str(error)) from None
-    tls = {"tls": "true", "caFile": options.tls_cert} if options.tls_cert else {}
+    tls = {"tls": "true", "caFile": shown} if shown else {}
     return {"brokers": str(address), "tokenFile": str(data_dir.resolve() / TOKEN_FILE), **tls}
 
 

@@ -52,6 +52,14 @@ def demand(data_dir: Path, within: float = WITHIN_S) -> Address:
     return found
 
 
+def certificate(data_dir: Path) -> str:
+    """Path of the certificate that this reader shows, by which it is known wherever it is reached; empty: it speaks no TLS.
+
+    Raises NotReached.
+    """
+    return reader_options(settings_in_force(running(data_dir))).tls_cert
+
+
 def _listening(topology: Topology) -> Address | None:
     for each in read_announcements(topology.run_dir):
         if each.announcement.role != "reader" or not alive(each.process):

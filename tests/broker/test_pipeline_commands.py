@@ -1,4 +1,7 @@
-"""`holdfast pipeline` on a real broker, without Spark: the reader comes and goes, tokens, capacity with who would lose what."""
+"""`holdfast pipeline` on a real broker, without Spark: the reader comes and goes, tokens, capacity with who would lose what.
+
+The reader speaks TLS, with a certificate for another name than the one at which commands of this machine reach it.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from typer.testing import CliRunner, Result
 
 from cli.main import app
 from tests.actors.hand import Hand
 from tests.broker.running import QUIET_RAY, Options, RunningBroker
+from tests.holdfast_spark.signed import Signed
 
 pytestmark = [pytest.mark.slow]
 GONE_S = 30.0
@@ -21,9 +26,12 @@ SEALED_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    cert, key = Signed(tmp_path_factory.mktemp("tls"), [x509.DNSName("broker.example")]).files
     settings = {
         "pipeline.listen": "127.0.0.1:0",
+        "pipeline.tls_cert": str(cert),
+        "pipeline.tls_key": str(key),
         "durable_storage.messages.generation_length": "2s",
         "durable_storage.messages.n_shards": "1",
     }
@@ -37,8 +45,9 @@ def run(broker: RunningBroker, *words: str) -> Result:
 
 def test_the_reader_is_started_and_stopped_by_hand(broker: RunningBroker) -> None:
     """start says where it listens, and again the same; stop lets it go; the token is where it is said to be, for its owner only."""
-    first = json.loads(run(broker, "start", "--json").stdout)["address"]
-    assert first.startswith("127.0.0.1:") and first in run(broker, "start").stdout
+    started = json.loads(run(broker, "start", "--json").stdout)
+    first = started["address"]
+    assert started["tls"] and first.startswith("127.0.0.1:") and f"{first} in TLS" in run(broker, "start").stdout
     token = Path(run(broker, "token").stdout.strip())
     assert token.parent == broker.data_dir.resolve() and token.stat().st_mode & 0o777 == 0o600 and token.read_text().strip()
     assert broker.status().pids("reader")
