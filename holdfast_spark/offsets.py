@@ -1,7 +1,8 @@
 """Offsets: how far a reading has come, for each shard an exclusive cut in its positions (docs/reader.md).
 
 The JSON is canonical, since Spark compares offsets as text. A lease's name goes along, so that whoever sees a completed batch knows whom to
-acknowledge it for. An offset belongs to one store; one of another store is never read as a place in this one.
+acknowledge it for. So does the time at which it was made, where rows are left out that had expired by then: whoever runs the batch again
+leaves out the same. An offset belongs to one store; one of another store is never read as a place in this one.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ class Offset:
     store: str
     cuts: Mapping[int, int]
     lease: str | None = None
+    at_ms: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For Spark, which writes it down as JSON in this order."""
-        found: dict[str, Any] = {} if self.lease is None else {"lease": self.lease}
+        found: dict[str, Any] = {} if self.at_ms is None else {"at": self.at_ms}
+        found |= {} if self.lease is None else {"lease": self.lease}
         cuts = {str(shard): cut for shard, cut in self.cuts.items()}
         return found | {"s": {shard: cuts[shard] for shard in sorted(cuts)}, "store": self.store, "v": VERSION}
 
@@ -58,12 +61,13 @@ def parse_offset(found: str | Mapping[str, Any]) -> Offset:
             raise BadOffset(f"{found[:80]!r} is not JSON; an offset looks like {wanted}") from None
     else:
         value = found
-    if not isinstance(value, Mapping) or not value.keys() >= {"s", "store", "v"} or not value.keys() <= {"s", "store", "v", "lease"}:
+    if not isinstance(value, Mapping) or not value.keys() >= {"s", "store", "v"} or not value.keys() <= {"s", "store", "v", "lease", "at"}:
         raise BadOffset(f"{str(value)[:80]!r} is not an offset; one looks like {wanted}")
     if value["v"] != VERSION:
         raise BadOffset(f"an offset of version {value['v']!r}; this program reads version {VERSION}")
-    store, lease, cuts = value["store"], value.get("lease"), value["s"]
-    if not isinstance(store, str) or not isinstance(cuts, Mapping) or not (lease is None or isinstance(lease, str)):
+    store, lease, at_ms, cuts = value["store"], value.get("lease"), value.get("at"), value["s"]
+    named = (lease is None or isinstance(lease, str)) and (at_ms is None or type(at_ms) is int)
+    if not isinstance(store, str) or not isinstance(cuts, Mapping) or not named:
         raise BadOffset(f"{str(value)[:80]!r} is not an offset; one looks like {wanted}")
     by_shard: dict[int, int] = {}
     for shard, cut in cuts.items():
@@ -71,4 +75,4 @@ def parse_offset(found: str | Mapping[str, Any]) -> Offset:
         if not ok:
             raise BadOffset(f"an offset has {str(cut)[:40]!r} for shard {str(shard)[:40]!r}; a position is a whole number")
         by_shard[int(shard)] = cut
-    return Offset(store, by_shard, lease)
+    return Offset(store, by_shard, lease, at_ms)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -107,7 +108,8 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             stop = self._limited(client, begin, stop, limit)
         self._moved_at = time.monotonic()
         self._quiet.moved_to(stop, state)
-        return self._offset(state.store, stop).as_dict()
+        made = self._offset(state.store, stop)
+        return replace(made, at_ms=_now_ms() if self._options.drop_expired else None).as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark carries one limit about; those that the options name besides are kept to all the same."""
@@ -168,7 +170,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             stop.cuts,
             rows_per_partition=self._options.rows_per_partition,
             min_partitions=self._options.min_partitions,
-            expired_at_ms=int(time.time() * 1000) if self._options.drop_expired else None,
+            expired_at_ms=(stop.at_ms or _now_ms()) if self._options.drop_expired else None,
         )
         gaps = [gap for gap in plan.gaps if (gap.shard, gap.generation) not in self._forgiven]
         if gaps:
@@ -214,6 +216,10 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             put_lease(client, lease, start="earliest")
             self._renewed_at = now
         return client
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 class _Quiet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -280,6 +281,20 @@ def test_a_lease_is_renewed_well_before_it_ends(reader: FakeReader, monkeypatch:
 
 
 # ---------------------------------------------------------------------------------------------- what is gone
+
+
+def test_what_had_expired_is_decided_once_for_a_batch(reader: FakeReader) -> None:
+    """When its end is made, and goes with it: a batch that is run again later has the same rows. One from a log without it is as of now."""
+    now_ms = int(time.time() * 1000)
+    reader.store.put(0, Message(1, 500, "t/1", "c", b"500", at_ms=now_ms, properties=((2, 100),)))
+    made = streaming(reader, dropExpired="true", startingTimestamp=str(now_ms - 1000))
+    begin = made.initialOffset()
+    end = made.latestOffset(again(begin), ReadAllAvailable())
+    assert end["at"] >= now_ms and "at" not in begin and list(end) == sorted(end)
+    for later_ms, found in ((0, [500]), (99_000, [500]), (110_000, [])):
+        assert rows(made, made.partitions(again(begin), {**again(end), "at": end["at"] + later_ms})) == found
+    assert rows(made, made.partitions(again(begin), {name: end[name] for name in ("s", "store", "v")})) == [500]
+    assert made.latestOffset(again(end), ReadAllAvailable()) == end, "nothing came, so nothing is to be done"
 
 
 def test_another_store_is_never_read_under_an_old_offset(reader: FakeReader) -> None:
