@@ -18,11 +18,15 @@ from cli.stores import ConfigFile, DataDir, Sets, refuse
 from pipeline.capacity import amount
 
 if TYPE_CHECKING:
+    from holdfast_spark.client import Endpoint
     from pipeline.audit import Report
 
 Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
 Root = Annotated[Path, typer.Argument(metavar="ROOT", help="Directory of the archive.")]
 NO_SPARK_MASTER = "none"
+LEASE_NAME_MAX = 64
+"""Characters, as the reader takes it."""
+INTERVAL_MS_MIN = 1000
 
 
 def archive(
@@ -51,8 +55,16 @@ def archive(
     """Write what is stored into the archive; what is there already is not written again."""
     if format not in (None, "parquet", "delta"):
         refuse(f"{format!r} is no format of an archive: parquet or delta is wanted.", 2)
+    of_lease = {"--capture": bool(capture), "--block": block, "--lease-max-age": duration_or_none(lease_max_age) is not None}
+    of_lease["--lease-max-bytes"] = size_or_none(lease_max_bytes) is not None
+    if said_too := [name for name, there in of_lease.items() if there and lease == "none"]:
+        refuse(f"{said_too[0]} is about a lease, and --lease none says that there is to be none: leave one out.", 2)
+    if not 0 < len(lease) <= LEASE_NAME_MAX:
+        refuse(f"the name of a lease has {len(lease)} characters: 1 to {LEASE_NAME_MAX} are wanted.", 2)
+    _check_times(interval, lease_ttl, watch and lease != "none")
     need_spark()
     from pipeline import archive as archives
+    from pipeline.archived import ArchiveError
 
     options = archives.Options(
         format="delta" if format == "delta" else "parquet" if format == "parquet" else None,
@@ -87,7 +99,24 @@ def archive(
                 print(_done_line(done), flush=True)
 
         progress(f"archiving into {root}; Ctrl-C ends it between two rounds")
-        archives.watch(spark, endpoint, root.absolute(), options, interval_s, ended, told)
+
+        def found() -> Endpoint:
+            try:
+                return broker.endpoint()
+            except typer.Exit:
+                # It was said why.
+                raise ArchiveError("the broker is not reached") from None
+
+        archives.watch(spark, found, root.absolute(), options, interval_s, ended, told)
+
+
+def _check_times(interval: str, lease_ttl: str, watched_lease: bool) -> None:
+    if duration_ms(interval) < INTERVAL_MS_MIN:
+        refuse(f"--interval is {interval}: at least 1s is wanted.", 2)
+    if not duration_ms(lease_ttl):
+        refuse(f"--lease-ttl is {lease_ttl}: a lease that lives for no time holds nothing.", 2)
+    if watched_lease and duration_ms(interval) > duration_ms(lease_ttl) // 2:
+        refuse(f"--interval is {interval}: at most half of --lease-ttl, {lease_ttl}, is wanted, or the lease may be gone in between.", 2)
 
 
 class _Progress:

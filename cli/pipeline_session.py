@@ -99,13 +99,6 @@ def _text_of(path: str) -> str:
         refuse(f"{path} cannot be read: {error}.")
 
 
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        refuse(f"{path} cannot be read: {error}.")
-
-
 def broker_of(
     data_dir: str | None,
     config: Path | None,

@@ -32,7 +32,7 @@ from pipeline import delta
 from pipeline.archive_files import Run, clear
 from pipeline.archive_plan import Round, Seen, acknowledged, live_positions, lost_of, next_round, rows_per_unit, tasks_of, units_of
 from pipeline.archive_work import compared, execute, planned
-from pipeline.archived import ArchiveError, ArchiveFile, Draft, Lost, Reached, State, site_of
+from pipeline.archived import ArchiveError, ArchiveFile, Draft, Lost, Reached, SparkEnded, State, site_of
 from pipeline.manifest import DIRECTORY, Manifest, Step, nothing, sync_directory
 
 if TYPE_CHECKING:
@@ -116,22 +116,25 @@ def run(
 
 def watch(
     spark: SparkSession | None,
-    endpoint: Endpoint,
+    endpoint: Callable[[], Endpoint],
     root: str | Path,
     options: Options,
     interval_s: float,
     ended: threading.Event,
     told_round: Callable[[Done], None] | None = None,
 ) -> None:
-    """Run again and again until ``ended``, one round at a time; after a failure too, with the sentence in the log."""
+    """Run again and again until ``ended``, one round at a time; after a failure too, with the sentence in the log. endpoint: asked before
+    each round, since a broker that was started anew has its reader elsewhere; it may raise ArchiveError. Raises SparkEnded."""
     while not ended.is_set():
         more = False
         try:
-            done = run(spark, endpoint, root, options, rounds_max=1)
+            done = run(spark, endpoint(), root, options, rounds_max=1)
             more = done.waiting_bytes > 0 and done.commits > 0
             _say(done)
             if told_round is not None:
                 told_round(done)
+        except SparkEnded:
+            raise
         except ArchiveError as error:
             log.error("archive.stopped", root=str(root), cause=str(error))
         if not more:

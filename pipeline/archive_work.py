@@ -15,10 +15,12 @@ from holdfast_spark.client import Client, Unit
 from holdfast_spark.digest import MODULUS
 from holdfast_spark.parquet_units import Piece, ReadUnit, WrittenFile, told
 from pipeline.archive_plan import Range
-from pipeline.archived import ArchiveError, Reached, State
+from pipeline.archived import ArchiveError, Reached, SparkEnded, State
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_ENDED = "the Spark session of the archive has ended; nothing was committed"
 
 
 def planned(client: Client, ranges: Sequence[Range], filters: Sequence[str], rows: int) -> list[dict[str, Any]]:
@@ -43,17 +45,32 @@ def execute(spark: SparkSession | None, job: Job) -> list[Report]:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        # One row and one partition for each task, so that none waits for another.
-        numbers = spark.range(0, len(job.tasks), 1, len(job.tasks))
+        if _ended(spark):
+            raise SparkEnded(_ENDED)
         try:
+            # One row and one partition for each task, so that none waits for another.
+            numbers = spark.range(0, len(job.tasks), 1, len(job.tasks))
             rows = numbers.mapInArrow(partial(run_in_arrow, job), REPORT).collect()
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, Py4JError, OSError) as error:
+            if _ended(spark):
+                raise SparkEnded(_ENDED) from error
             raise ArchiveError(f"Spark could not run the tasks of the archive: {_cause(str(error))}") from error
         reports = [decode(row[0]) for row in rows]
     for report in reports:
         if isinstance(report, Failed):
             raise ArchiveError(report.sentence)
     return reports
+
+
+def _ended(spark: SparkSession) -> bool:
+    """Stopped, or its Java is gone: no task will run in it again."""
+    from py4j.protocol import Py4JError
+
+    try:
+        context = spark.sparkContext._jsc
+        return context is None or bool(context.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
 
 
 def _cause(text: str) -> str:

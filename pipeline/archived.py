@@ -34,6 +34,10 @@ class ArchiveError(Exception):
     """What stops an archive, or what is wrong with one. One sentence for people."""
 
 
+class SparkEnded(ArchiveError):
+    """The session that runs the tasks has ended, and with it whatever goes on for long: who supervises it starts it anew."""
+
+
 class ManifestDamaged(ArchiveError):
     """A commit is missing, or is not what was written."""
 
@@ -106,9 +110,12 @@ class Lost:
     def as_json(self) -> list[int | str]:
         return [self.shard, self.generation, self.klass, self.start, self.stop, self.reason]
 
+    @property
+    def where(self) -> str:
+        return f"shard {self.shard}, generation {self.generation} (class {self.klass}), positions {self.start} to {self.stop - 1}"
+
     def __str__(self) -> str:
-        where = f"shard {self.shard}, generation {self.generation} (class {self.klass})"
-        return f"{where}, positions {self.start} to {self.stop - 1}: {self.reason}"
+        return f"{self.where}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def compare(spark: SparkSession | None, endpoint: Endpoint, root: str | Path) ->
         digests[shard, generation] = (digests[shard, generation] + int(digest, 16)) % MODULUS
         if sentence is not None:
             failed.setdefault((shard, generation), sentence)
-    problems += [f"{lost}: was dropped before it was archived" for lost in state.lost]
+    problems += [f"{lost.where}: it was dropped before it was archived ({lost.reason or 'remembered no more'})" for lost in state.lost]
     for each in ranges:
         key = each.shard, each.generation
         problems += _judged(state.reached[key], failed.get(key), rows[key], digests[key])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast_spark.archive_tasks import Failed, decode, encode
-from holdfast_spark.client import Client, Unit
+from holdfast_spark.client import Client, Endpoint, Unit
 from holdfast_spark.parquet_units import Piece, ReadUnit, WrittenFile
 from pipeline import archive
 from pipeline.archive import USUAL, Done, Options
@@ -20,7 +20,7 @@ from pipeline.archive_files import clear, parquet_files
 from pipeline.archive_plan import GenerationSeen, Range, Seen, acknowledged, next_round, tasks_of, units_of
 from pipeline.archive_verify import verify
 from pipeline.archive_work import compared
-from pipeline.archived import ArchiveError, Lost, Reached, State
+from pipeline.archived import ArchiveError, Lost, Reached, SparkEnded, State
 from tests.actors.served import STORE, Said, Served
 from tests.pipeline.archives import (
     archived,
@@ -129,15 +129,38 @@ def test_watching_goes_on_after_a_failure(shop: tuple[Served, list[Said]], tmp_p
 
     class Waiting(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
-            if root.is_file():
+            if root.is_file() and len(asked) > 2:
                 root.unlink()
             elif rounds:
                 self.set()
             return self.is_set()
 
     ended = Waiting()
-    archive.watch(None, endpoint(broker), root, mine, 0.001, ended, rounds.append)
+    asked: list[str] = []
+
+    def found() -> Endpoint:
+        """A broker that is not up yet, then one whose reader was elsewhere, then where it is."""
+        asked.append("")
+        if len(asked) == 1:
+            raise ArchiveError("the broker is not reached")
+        return replace(endpoint(broker), token="another") if len(asked) == 2 else endpoint(broker)
+
+    archive.watch(None, found, root, mine, 0.001, ended, rounds.append)
     assert sum(done.rows for done in rounds) == 120 and keys_in(root) == keys_of(published[:120])
+
+
+class _Stopped:
+    """As much of a session as is asked whether it has ended."""
+
+    class sparkContext:
+        _jsc = None
+
+
+def test_watching_ends_with_its_spark(shop: tuple[Served, list[Said]], tmp_path: Path, mine: Options) -> None:
+    """Going on without it would be a process that looks alive and archives nothing, until the lease is over."""
+    with pytest.raises(SparkEnded, match="has ended; nothing was committed"):
+        archive.watch(_Stopped(), lambda: endpoint(shop[0]), tmp_path, mine, 0.001, threading.Event())
+    assert state_of(tmp_path).number == 0
 
 
 # ---------------------------------------------------------------------------------------------- others at work
