@@ -136,6 +136,8 @@ def read_properties(data: bytes, pos: int, end: int, place: Place) -> tuple[Prop
         raise malformed(f"{place.value} property length {length} with {end - pos} bytes left in the packet")
     allowed = _ALLOWED[place]
     values = _ABSENT.copy()
+    # What may come often is collected in lists: a tuple that grows would cost the square of their number.
+    several: dict[int, list[Any]] = {}
     seen: set[int] = set()
     while pos < stop:
         identifier = data[pos]
@@ -145,13 +147,15 @@ def read_properties(data: bytes, pos: int, end: int, place: Place) -> tuple[Prop
         value, pos = _read_value(data, pos + 1, stop, rule)
         index = _INDEX[identifier]
         if place in rule.many:
-            values[index] += (value,)
+            several.setdefault(index, []).append(value)
             continue
         if identifier in seen:
             raise violation(f"{rule.name} twice in one {place.value}")
         seen.add(identifier)
         # A SUBSCRIBE has at most one subscription identifier; the field is a tuple all the same.
         values[index] = (value,) if identifier == SUBSCRIPTION_IDENTIFIER else value
+    for index, found in several.items():
+        values[index] = tuple(found)
     properties = Properties(*values)
     if properties.authentication_data is not None and properties.authentication_method is None:
         raise violation(f"authentication data without a method in {place.value}")
