@@ -117,7 +117,7 @@ class Frame:
             raise Malformed(f"a frame of kind {self.kind.name} came where JSON was owed")
         try:
             found = json.loads(bytes(self.body).decode("utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Malformed(f"a frame that should be JSON is not: {error}") from None
         if not isinstance(found, dict):
             raise Malformed(f"a frame holds a JSON {type(found).__name__}, not an object")

@@ -14,7 +14,7 @@ import hmac
 import os
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -38,6 +38,8 @@ class Access:
     filters: tuple[bytes, ...]
     write: bool
     all: bool = False
+    digest: bytes = field(default=b"", repr=False)
+    """Of the token."""
 
     def check_filters(self, filters: Iterable[bytes]) -> None:
         for each in filters:
@@ -76,12 +78,13 @@ class Keys:
         self.change(tokens)
 
     def change(self, tokens: Sequence[Token]) -> None:
-        """For connections that begin from now on. A file that cannot be read opens nothing."""
-        known = {self._own: Access("of the broker", (), write=True, all=True)}
+        """From the next request of each connection on. A file that cannot be read opens nothing."""
+        known = {self._own: Access("of the broker", (), write=True, all=True, digest=self._own)}
         for each in tokens:
             digest = bytes.fromhex(each.sha256) if each.sha256 else _digest_of_file(each)
             if digest is not None:
-                known.setdefault(digest, Access(each.name, tuple([parse_filter(one).filter for one in each.filters]), each.write))
+                filters = tuple([parse_filter(one).filter for one in each.filters])
+                known.setdefault(digest, Access(each.name, filters, each.write, digest=digest))
         self._known = known
 
     def of(self, token: str) -> Access | None:
@@ -92,6 +95,10 @@ class Keys:
             if hmac.compare_digest(digest, shown):
                 found = access
         return found
+
+    def now(self, access: Access) -> Access | None:
+        """What the token that was shown may do by now; None: it is known no more."""
+        return self._known.get(access.digest)
 
 
 def own_token(data_dir: Path) -> str:

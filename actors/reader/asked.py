@@ -52,7 +52,7 @@ def by_shard(request: Request, name: str, n_shards: int) -> dict[int, int]:
         raise senseless(f'{name} is {shown(found)}, and an object such as {{"0": 17}} is wanted')
     positions: dict[int, int] = {}
     for key in sorted(found, key=lambda key: (len(key), key)):
-        if not (key.isascii() and key.isdigit()) or str(int(key)) != key or int(key) >= n_shards:
+        if not (key.isascii() and key.isdigit() and len(key) < 10) or str(int(key)) != key or int(key) >= n_shards:
             raise senseless(f"{name} names the shard {shown(key)}, and the store has the shards 0 to {n_shards - 1}")
         positions[int(key)] = whole(found, key)
     return positions
@@ -95,7 +95,7 @@ def shards(request: Request, n_shards: int) -> frozenset[int] | None:
     found = request.get("shards")
     if found is None:
         return None
-    if not isinstance(found, list) or not all(isinstance(each, int) and 0 <= each < n_shards for each in found):
+    if not isinstance(found, list) or not all(type(each) is int and 0 <= each < n_shards for each in found):
         raise senseless(f"shards is {shown(found)}, and a list of numbers from 0 to {n_shards - 1} is wanted, or null")
     return frozenset(found)
 

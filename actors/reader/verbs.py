@@ -3,8 +3,8 @@
 Decides what a request means and whether its token may ask it; how it is answered is in the modules beside this one. An error that a
 request caused leaves the connection as it was. Whoever closes early is no error at all.
 
-Always holds: nothing is answered before the token was shown; nothing is read above a cut that the shard told; payloads and tokens
-are in no log and in no error.
+Always holds: nothing is answered before the token was shown, and each request only as far as the token allows by then; nothing is read
+above a cut that the shard told; payloads and tokens are in no log and in no error.
 """
 
 from __future__ import annotations
@@ -124,8 +124,13 @@ class Conversation:
             except Malformed as error:
                 self._wire.send_json(asked.senseless(str(error)).as_json())
                 continue
-            answer = self._answer(request)
-            self._wire.send_json(answer)
+            access = desk.keys.now(self._access)
+            if access is None:
+                found = f"the token {self._access.name} was taken out of the configuration, and opens nothing any more"
+                self._wire.send_json(Refused(Code.TOKEN, found).as_json())
+                return
+            self._access = access
+            self._wire.send_json(self._answer(request))
 
     def _hello(self) -> Access:
         try:
@@ -287,6 +292,9 @@ class Conversation:
         """What is read from the files of a shard, or why it cannot be."""
         try:
             return answers(*arguments)
+        except GenerationDropped as error:
+            # Between two looks: the next sees what is left.
+            raise ShardAway(shard, f"a generation of shard {shard} was dropped while it was looked at") from error
         except StoreDamaged as error:
             raise _damaged(shard, 0, str(error)) from error
         except StoreFailed as error:

@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 from config.pipeline import Token
 from holdfast_spark.protocol import BLOCK_BYTES_MAX, HELLO_BYTES_MAX, Kind
 from shards.engine import StoreDamaged, StoreFailed
+from shards.generations import GenerationDropped
 from tests.actors.calling import HEAD, WAIT_S, caller, stranger
 from tests.actors.served import STORE, TOKEN, said, served
 
@@ -117,6 +118,7 @@ PLAN: dict[str, Any] = {"from": {"0": 0}, "to": {"0": 1}, "filters": ["#"], "row
         ("SCAN", {**UNIT, "store": 1}, "store"),
         ("PLAN", {**PLAN, "from": {"1": 0}}, "from"),
         ("PLAN", {**PLAN, "from": {"00": 0}}, "from"),
+        ("PLAN", {**PLAN, "from": {"9" * 5000: 0}}, "from"),
         ("PLAN", {**PLAN, "to": {}}, "to"),
         ("PLAN", {**PLAN, "to": {"0": 1 << 62}}, "cut"),
         ("PLAN", {**PLAN, "rows_per_unit": 0}, "rows_per_unit"),
@@ -153,7 +155,7 @@ def served_one() -> Any:
         yield broker
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"", b'"verb"'])
+@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"", b'"verb"', b"[" * 60_000])
 def test_json_that_is_none_leaves_the_connection(served_one: Any, body: bytes) -> None:
     """The frame had an end, so it is known where the next begins."""
     with caller(served_one) as reader:
@@ -202,6 +204,37 @@ def test_a_token_reads_what_its_filters_cover_and_nothing_else(served_one: Any) 
             assert reader.ask("STATS", filters=wanted)["error"] == "FORBIDDEN"
         assert reader.scan(broker, unit).end["error"] == "REQUEST", "no filter at all is everything"
         assert reader.append(said(b"plant/1/t"))["error"] == "FORBIDDEN"
+
+
+def test_a_token_that_is_changed_or_taken_away_counts_at_the_next_request() -> None:
+    """Whoever is connected already is no exception: an error, and never an empty answer."""
+    with served(said(b"plant/1/t", b"x"), tokens=[lake()]) as broker, caller(broker, SECRET) as reader, caller(broker) as own:
+        (unit,) = reader.plan("plant/1/#")
+        assert len(reader.scan(broker, unit, "plant/1/#").rows) == 1
+        broker.desk.keys.change([lake(filters=("plant/2/#",))])
+        answer = reader.scan(broker, unit, "plant/1/#")
+        assert answer.end["error"] == "FORBIDDEN" and not answer.rows
+        broker.desk.keys.change([])
+        answer = reader.scan(broker, unit, "plant/2/#")
+        assert answer.end["error"] == "TOKEN" and "lake" in answer.end["sentence"] and not answer.rows
+        assert reader.is_over() and own.cut() > 0
+
+
+def test_a_generation_that_is_dropped_while_it_is_looked_at_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the list of generations and what is read of one; the next look sees what is left."""
+    with served(said(b"a")) as broker, caller(broker) as reader:
+        fields = {**PLAN, "to": {"0": reader.cut()}, "clients": None, "shards": None}
+        view = broker.views.fresh([0])[0].view
+
+        def gone(*_: object) -> None:
+            monkeypatch.undo()
+            raise GenerationDropped(1)
+
+        for verb in ("PLAN", "CUTS"):
+            monkeypatch.setattr(type(view), "counted" if verb == "PLAN" else "total", gone)
+            answer = reader.ask(verb, **fields)
+            assert answer["error"] == "AWAY" and "dropped" in answer["sentence"]
+            assert "error" not in reader.ask(verb, **fields)
 
 
 def test_a_token_has_leases_of_its_own_name_alone(served_one: Any) -> None:
