@@ -262,7 +262,7 @@ def lost(gaps: Sequence[Gap]) -> Refused:
     ]
     return Refused(
         Code.LOST,
-        f"messages that were to be read are gone ({shown}); option failOnDataLoss=false goes on without them, and a lease keeps them",
+        f"messages that were to be read are gone ({shown}); option failOnDataLoss=false goes on without what was dropped, a lease keeps it",
         {"gaps": more},
     )
 

@@ -45,7 +45,9 @@ def test_generations_that_went_one_after_the_other_are_one_stretch() -> None:
 
 def test_one_gap_is_told_as_it_is() -> None:
     """Shard, generation, positions and reason."""
-    assert f"(shard 15, generation 1000 (class default), positions 0 to {FAR}: period)" in lost(gaps(1)).sentence
+    sentence = lost(gaps(1)).sentence
+    assert f"(shard 15, generation 1000 (class default), positions 0 to {FAR}: period)" in sentence
+    assert sentence.endswith("option failOnDataLoss=false goes on without what was dropped, a lease keeps it")
 
 
 def test_gaps_that_do_not_meet_are_apart() -> None:
