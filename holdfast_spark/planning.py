@@ -88,11 +88,6 @@ class State:
     counted: tuple[tuple[int, int, int], ...] | None
     """(shard, generation, rows) of everything: while it stays the same, nothing was stored. None: nobody counted."""
 
-    @property
-    def gone(self) -> frozenset[tuple[int, int]]:
-        """(shard, generation) of what was dropped."""
-        return frozenset((gap.shard, gap.generation) for gap in self.dropped)
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -34,7 +34,7 @@ from holdfast_spark.client import Client
 from holdfast_spark.leases import lease_cuts, put_lease
 from holdfast_spark.offsets import Offset, parse_offset
 from holdfast_spark.options import ReadOptions
-from holdfast_spark.planning import State, at_time, cuts_of, look, make_plan, report, scope_of
+from holdfast_spark.planning import Gap, State, at_time, cuts_of, look, make_plan, report, scope_of
 from holdfast_spark.reading import read_work, reading_of
 
 MOVES_AFTER_S: Final = 10.0
@@ -52,7 +52,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offset | None = None
         self._acked: Offset | None = None
         # What was dropped before this query began was never promised to it.
-        self._forgiven: frozenset[tuple[int, int]] = frozenset()
+        self._forgiven: tuple[Gap, ...] = ()
         self._latest: Offset | None = None
         self._target: dict[int, int] | None = None
         self._moved_at = time.monotonic()
@@ -87,7 +87,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             case offset:
                 cuts = cuts_of(offset, state, "startingOffsets")
         if place in (None, "earliest", "latest"):
-            self._forgiven = state.gone
+            self._forgiven = state.dropped
         self._initial = self._offset(state.store, cuts)
         return self._initial.as_dict()
 
@@ -172,7 +172,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             min_partitions=self._options.min_partitions,
             expired_at_ms=(stop.at_ms or _now_ms()) if self._options.drop_expired else None,
         )
-        gaps = [gap for gap in plan.gaps if (gap.shard, gap.generation) not in self._forgiven]
+        gaps = _beyond(plan.gaps, self._forgiven)
         if gaps:
             report(gaps, fail=self._options.fail_on_loss)
         return plan.parts
@@ -216,6 +216,13 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             put_lease(client, lease, start="earliest")
             self._renewed_at = now
         return client
+
+
+def _beyond(gaps: Sequence[Gap], known: Sequence[Gap]) -> list[Gap]:
+    """What of the gaps was not gone when the known ones were told. Generation 0 is all that is remembered no more, so it grows."""
+    ends = {(gap.shard, gap.generation): gap.stop for gap in known}
+    begins = [max(gap.start, ends.get((gap.shard, gap.generation), 0)) for gap in gaps]
+    return [replace(gap, start=begin) for gap, begin in zip(gaps, begins, strict=True) if begin < gap.stop]
 
 
 def _now_ms() -> int:

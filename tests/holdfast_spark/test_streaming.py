@@ -339,6 +339,21 @@ def test_what_was_dropped_before_the_query_began_was_not_promised_to_it() -> Non
         assert run(streaming(reader, maxRowsPerTrigger="1"))[0] == [[20], [1], [3], [5]]
 
 
+def test_what_is_forgotten_later_is_not_what_was_gone_before() -> None:
+    """Generation 0 stands for all that is remembered no more. It may have been there when the query began, and reach further now."""
+    with FakeReader(rolled()) as reader:
+        reader.store.shards[0][7] = Generation(0)
+        forgotten = {"shard": 0, "generation": 0, "class": "", "from": 0, "to": 11, "reason": ""}
+        reader.store.gone.append(forgotten)
+        made = streaming(reader)
+        begin = made.initialOffset()
+        end = made.latestOffset(begin, ReadAllAvailable())
+        assert len(made.partitions(begin, end)) > 1
+        forgotten["to"] = 41
+        with pytest.raises(Refused, match=r"generation 0.* positions 11 to 41"):
+            made.partitions(begin, end)
+
+
 def test_what_is_dropped_between_plan_and_scan_fails_the_task() -> None:
     """Never fewer rows without a word."""
     with FakeReader(rolled()) as reader:
