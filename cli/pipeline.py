@@ -25,8 +25,8 @@ from actors.snapshot import settings_in_force
 from cli import pipeline_archive, pipeline_query
 from cli.paths import data_path
 from cli.pipeline_session import MASTER, TOKEN_FILE, Broker, Brokers, CaFile, Master, Tls, TokenFile, broker_of, progress, said, spark_for
-from cli.pipeline_words import checked_filter, duration_ms, moment_ms
 from cli.stores import ConfigFile, DataDir, Sets, Stores, load_or_refuse, open_stores, refuse, site_of, store_paths
+from cli.typed import checked_filter, duration_ms, moment_ms
 from config.schema import Config
 from pipeline import audit as audits
 from pipeline.capacity import Forecast, Generation, Loser, Pattern, amount, exact, forecast, leases_behind, patterns_of, would_go

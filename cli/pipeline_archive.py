@@ -13,8 +13,8 @@ import structlog
 import typer
 
 from cli.pipeline_session import MASTER, Broker, Brokers, CaFile, Tls, TokenFile, broker_of, need_spark, progress, said, spark_for
-from cli.pipeline_words import checked_filters, duration_ms, duration_or_none, size_or_none
 from cli.stores import ConfigFile, DataDir, Sets, refuse
+from cli.typed import checked_filters, duration_ms, duration_or_none, size_or_none
 from pipeline.capacity import amount
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.pipeline_session import MASTER, Broker, Brokers, CaFile, Master, Tls, TokenFile, broker_of, need_spark, progress, said, spark_for
-from cli.pipeline_words import checked_filters, moment_ms
 from cli.stores import ConfigFile, DataDir, Sets, refuse
+from cli.typed import checked_filters, moment_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

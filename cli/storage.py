@@ -15,6 +15,7 @@ import typer
 
 from actors.clocks import read_clocks
 from cli.stores import ConfigFile, DataDir, Open, Sets, find_stores, open_stores, refuse
+from cli.typed import moment_ms
 from config.values import Duration
 from mqtt.reason import ProtocolError
 from mqtt.topics import check_topic_filter
@@ -184,7 +185,7 @@ def dump(
 ) -> None:  # fmt: skip
     """Stored messages that match FILTER, one line each; within a stream in order."""
     wanted = _filter(topic_filter)
-    since_ms = _moment(since) if since is not None else None
+    since_ms = moment_ms(since) if since is not None else None
     with open_stores(find_stores(data_dir, config, set_)) as stores:
         for store in stores:
             after = store.survey.position_at(since_ms) - 1 if since_ms is not None else -1
@@ -311,19 +312,6 @@ def _filter(text: str) -> bytes:
         return check_topic_filter(text)
     except ProtocolError as error:
         refuse(f"{text!r} is no topic filter: {error}.", 2)
-
-
-def _moment(text: str) -> int:
-    """Milliseconds since 1970 of what was typed."""
-    try:
-        return read_clocks().wall_ms - Duration.parse(text).ms
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        refuse(f"{text!r} is no time: a duration such as 2h, or a date and time such as 2026-01-31T12:00 is wanted.", 2)
-    return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
 
 
 def when(wall_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""What people type for `holdfast pipeline`, in the words of the program; nonsense ends the command with one sentence and code 2."""
+"""What people type behind a command, in the words of the program; nonsense ends the command with one sentence and code 2."""
 
 from __future__ import annotations
 
