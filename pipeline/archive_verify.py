@@ -55,7 +55,7 @@ def verify(root: str | Path, *, threads: int = THREADS) -> Verified:
             if problem is not None:
                 found.problems.append(problem)
     found.orphans = sum(path.relative_to(root).as_posix() not in state.files for path in parquet_files(root))
-    found.problems += _of_table(root, state)
+    found.problems += table_problems(root, manifest, state)
     return found
 
 
@@ -86,15 +86,22 @@ def _as_far_as_known(manifest: Manifest) -> State:
         return State()
 
 
-def _of_table(root: Path, state: State) -> list[str]:
+def table_problems(root: Path, manifest: Manifest, state: State) -> list[str]:
+    """What is wrong with the Delta table of an archive that was seen in this state. It may have gone on since."""
     if not delta.is_table(root):
         return []
     try:
         number, files = delta.files_of(root)
     except Exception as error:  # of a library whose errors for a broken log are of many kinds
         return [f"the Delta table at {root} cannot be read: {str(error).splitlines()[0] if str(error) else type(error).__name__}"]
-    if number != state.number:
-        return [f"the Delta table at {root} is at commit {number or 0}, and the archive at {state.number}: the next run brings it up"]
+    reached = number or 0
+    if reached < state.number:
+        return [f"the Delta table at {root} is at commit {reached}, and the archive at {state.number}: the next run brings it up"]
+    if reached > state.number:
+        try:
+            state = manifest.at(reached)
+        except ManifestDamaged as error:
+            return [f"the Delta table at {root} is at commit {reached}: {error}"]
     wanted = {file.path: file.bytes for file in state.files.values()}
     if files != wanted:
         return [f"the Delta table at {root} has {len(files)} files, and the archive has {len(wanted)}, or they are others"]

@@ -27,7 +27,7 @@ from pipeline.archive_verify import verify
 from pipeline.archive_work import planned
 from pipeline.archived import ArchiveError, Generation, Reached, State, site_of
 from pipeline.audit import Report
-from pipeline.manifest import Manifest
+from pipeline.manifest import Manifest, Step, nothing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def with_archive(spark: SparkSession | None, endpoint: Endpoint, root: str | Pat
     return replace(report, damage=(*report.damage, *found.problems), archived_units=found.generations)
 
 
-def compare(spark: SparkSession | None, endpoint: Endpoint, root: str | Path) -> Compared:
+def compare(spark: SparkSession | None, endpoint: Endpoint, root: str | Path, step: Step = nothing) -> Compared:
     """spark None: in this process, for little."""
     root = Path(root)
     problems = list(verify(root).problems)
@@ -71,11 +71,17 @@ def compare(spark: SparkSession | None, endpoint: Endpoint, root: str | Path) ->
     rows: dict[Generation, int] = defaultdict(int)
     digests: dict[Generation, int] = defaultdict(int)
     failed: dict[Generation, str] = {}
+    step("reading the store")
     for shard, generation, count, digest, sentence in _read(spark, job):
         rows[shard, generation] += count
         digests[shard, generation] = (digests[shard, generation] + int(digest, 16)) % MODULUS
         if sentence is not None:
             failed.setdefault((shard, generation), sentence)
+    if failed:
+        # What goes in the meantime, since its time is over, cannot be compared any more.
+        with Client(endpoint, who="audit") as client:
+            there = {(each.shard, each.number) for each in Seen.of(client.cuts()).generations}
+        ranges = [each for each in ranges if (each.shard, each.generation) in there]
     problems += [f"{lost.where}: it was dropped before it was archived ({lost.reason or 'remembered no more'})" for lost in state.lost]
     for each in ranges:
         key = each.shard, each.generation

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_spark.client import Client
 from pipeline.archive import USUAL
+from pipeline.archive_verify import table_problems
 from pipeline.audit import Report
 from pipeline.audit_archive import compare, with_archive
-from pipeline.manifest import DIRECTORY
+from pipeline.manifest import DIRECTORY, Manifest
 from tests.actors.served import Said, Served, said, served
 from tests.pipeline.archives import archived, endpoint, messages, store
 
@@ -82,3 +84,34 @@ def test_an_archive_of_another_store_than_its_commits_say_is_one_sentence(tmp_pa
         path.write_bytes(path.read_bytes().replace(b'"shard', b'"shArd').replace(b"0123456789abcdef", b"f123456789abcdef"))
         found = compare(None, endpoint(broker), tmp_path)
         assert found.generations == 0 and len(found.problems) == 1 and "was changed after it was written" in found.problems[0]
+
+
+@pytest.mark.slow
+def test_a_generation_that_goes_while_it_is_compared_is_no_damage(tmp_path: Path) -> None:
+    """Its time was over: what is left is compared, and the archive is not blamed."""
+    with store(per_generation=10, generations=2, n_shards=1) as (broker, _):
+        archived(broker, tmp_path, NO_LEASE)
+
+        def step(name: str) -> None:
+            if name == "reading the store":
+                broker.drop(1)
+                with Client(endpoint(broker)) as client:
+                    client.cuts()
+
+        found = compare(None, endpoint(broker), tmp_path, step)
+        assert found.problems == () and found.generations == 1
+
+
+@pytest.mark.slow
+def test_a_table_that_goes_on_while_the_archive_is_verified_is_no_damage(tmp_path: Path) -> None:
+    """It is compared with the commit that it is at by then; one that stays behind is said to."""
+    with store(per_generation=10, generations=2, n_shards=1) as (broker, _):
+        archived(broker, tmp_path, replace(NO_LEASE, format="delta", round_bytes=1))
+        manifest = Manifest(tmp_path)
+        assert manifest.load().number == 2
+        assert table_problems(tmp_path, manifest, manifest.at(1)) == []
+        archived(broker, tmp_path, replace(NO_LEASE, live_after_ms=0))
+        newest = manifest.load()
+        assert table_problems(tmp_path, manifest, newest) == []
+        (problem,) = table_problems(tmp_path, manifest, replace(newest, number=newest.number + 1))
+        assert "the next run brings it up" in problem
