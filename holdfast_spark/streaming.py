@@ -198,7 +198,10 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _acknowledge(self, offset: Offset) -> None:
         if self._options.lease is None or offset == self._acked:
             return
-        self._connected().ack(self._options.lease.name, offset.cuts)
+        client = self._connected()
+        # Another broker may have a lease of this name, and positions like these.
+        offset.of_store(client.hello()["store"])
+        client.ack(self._options.lease.name, offset.cuts)
         self._acked = offset
 
     def _reached(self) -> Client:

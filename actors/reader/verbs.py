@@ -30,6 +30,7 @@ from actors.reader.surveying import retention, survey
 from actors.reader.views import Seen, Views
 from holdfast_spark.protocol import (
     BLOCK_BYTES_MAX,
+    FRAME_BYTES_MAX,
     HELLO_BYTES_MAX,
     VERSION,
     WAIT_S,
@@ -264,7 +265,8 @@ class Conversation:
 
     def _append(self, request: asked.Request) -> Answer:
         # It has come, or is on its way, whatever the answer will be.
-        frame = self._wire.receive(begins_within_s=WAIT_S)
+        bytes_max = FRAME_BYTES_MAX if self._access.write else REQUEST_BYTES_MAX
+        frame = self._wire.receive(begins_within_s=WAIT_S, bytes_max=bytes_max)
         return append(self._desk.side, self._desk.n_shards, self._access, request, frame)
 
     def _stats(self, request: asked.Request) -> Answer:

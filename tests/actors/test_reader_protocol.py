@@ -175,6 +175,21 @@ def test_a_frame_that_cannot_be_ends_the_connection(served_one: Any, head: bytes
         assert reader.is_over()
 
 
+def test_who_may_not_write_is_not_waited_for_with_a_large_message(served_one: Any) -> None:
+    """No room is made for it; who may write has the frame taken, however large a message can be."""
+    head = HEAD.pack(17 << 20, Kind.MESSAGES)
+    for token, over in ((SECRET, True), (TOKEN, False)):
+        with caller(served_one, token) as reader:
+            reader.wire.send_json({"verb": "APPEND", "writer": "w", "batch": 0, "block": 0, "rows": 1})
+            reader.socket.sendall(head)
+            if over:
+                assert reader.is_over()
+            else:
+                reader.socket.settimeout(0.2)
+                with pytest.raises(TimeoutError):
+                    reader.socket.recv(1)
+
+
 def test_a_request_that_is_cut_short_is_never_carried_out(served_one: Any) -> None:
     """Whatever is missing of it; and its thread is gone with it."""
     broker = served_one

@@ -247,6 +247,18 @@ def test_a_lease_is_acknowledged_for_all_committed_batches_and_no_more(reader: F
     assert lease["to"] == end["s"]
 
 
+def test_another_store_is_never_acknowledged(reader: FakeReader) -> None:
+    """It may have a lease of the same name, which holds what nobody has read."""
+    made = streaming(reader, lease="lake")
+    begin = made.initialOffset()
+    end = made.latestOffset(again(begin), ReadAllAvailable())
+    reader.store.store = "site-b:1"
+    made.stop()
+    with pytest.raises(Refused, match="STORE"):
+        made.commit(again(end))
+    assert not [asked for asked in reader.asked if asked.get("do") == "ack"]
+
+
 def test_acknowledging_is_not_repeated_and_never_goes_back(reader: FakeReader) -> None:
     """The same offset is said once."""
     made = streaming(reader, lease="l")
