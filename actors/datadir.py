@@ -4,6 +4,7 @@
     site.json   site id, incarnation, format version, number of shards, what `storage_quota = "auto"` stands for: written once, durable
                 before anything refers to it; and when the loss of a store is accepted, with a greater incarnation
     secret      32 bytes as hex, for the links of this site; readable by its owner only
+    pipeline.token  whoever can read it may read and write all messages through the reader (actors.reader.token)
     run.json    where the present run keeps its sockets, and who launched it: lets `status` and `down` find it, and the next `up` clear up
     reserve     room for a start on a full disk (actors.reserve)
     logs/       of every process

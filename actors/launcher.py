@@ -35,6 +35,7 @@ from actors.datadir import DataDirectory, DirectoryError, open_data_directory
 from actors.known_stores import StoreMissing, require_store
 from actors.logs import open_log
 from actors.origin import write_origin
+from actors.reader.token import OWN, own_token
 from actors.reserve import Reserve, free_bytes, give_back
 from actors.spec import LaunchSpec, first_start_text, running_text
 from actors.supervisor import Supervisor
@@ -106,6 +107,7 @@ def launch(spec: LaunchSpec, reporter: Reporter) -> int:
             structlog.get_logger().error("reserve.given_back", bytes=given_back, free_bytes=free_bytes(keeps_reserve))
             reporter.say(f"the disk is full: {given_back >> 20} MiB of reserve were given back to start; make room, it is made again then")
         reserve = Reserve(keeps_reserve, stores, spec.reserve_bytes)
+        _make_token(path)
         if data.new:
             reporter.say(first_start_text(data.site.n_shards))
         reserved, port = _reserve(spec.host, spec.port)
@@ -212,6 +214,14 @@ def _topology(spec: LaunchSpec, data: DataDirectory, port: int) -> Topology:
         log_level=spec.log_level,
         log_json=spec.log_json,
     )
+
+
+def _make_token(data_dir: Path) -> None:
+    """There before clients are served, for whoever starts a broker and reads it next. A full disk stops nobody: the reader tries again."""
+    try:
+        own_token(data_dir)
+    except OSError as error:
+        structlog.get_logger().warning("token.not_made", path=str(data_dir / OWN), cause=str(error.strerror))
 
 
 def _reserve(host: str, port: int) -> tuple[socket.socket, int]:

@@ -11,21 +11,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import structlog
 
-from actors.datadir import sync_directory
 from config.pipeline import Token
 from holdfast_spark.protocol import Code, Refused
 from mqtt.cover import covers
 from mqtt.topics import matches, parse_filter
 
-OWN = "pipeline.token"
 _TOKEN_BYTES_MAX = 4096
 log = structlog.get_logger(__name__)
 
@@ -99,40 +94,6 @@ class Keys:
     def now(self, access: Access) -> Access | None:
         """What the token that was shown may do by now; None: it is known no more."""
         return self._known.get(access.digest)
-
-
-def own_token(data_dir: Path) -> str:
-    """The broker's own, made when it is not there yet; kept for ever. Raises OSError."""
-    path = data_dir / OWN
-    while True:
-        try:
-            token = path.read_text(encoding="ascii").strip()
-        except FileNotFoundError:
-            token = ""
-        if token:
-            return token
-        _make(path)
-
-
-def _make(path: Path) -> None:
-    """Whoever reads it finds it whole: it is linked to its name when it is on disk, and never put in the place of another."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with open(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{secrets.token_urlsafe(32)}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists() and not path.read_text(encoding="ascii").strip():
-            # A power cut of an older system, or somebody's editor: an empty one opens nothing.
-            os.replace(beside, path)
-        else:
-            os.link(beside, path)
-    except FileExistsError:
-        pass  # Somebody else was faster; theirs counts.
-    finally:
-        beside.unlink(missing_ok=True)
-    sync_directory(path.parent)
 
 
 def _digest_of_file(token: Token) -> bytes | None:

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import structlog
 
-from actors.reader.access import Keys, own_token
+from actors.reader.access import Keys
 from actors.reader.keeping import let_go
 from actors.reader.limits import Pace, Slots
 from actors.reader.options import ReaderOptions, reader_options
 from actors.reader.shard_side import LinkSide
 from actors.reader.tcp import Doors, tls_context
+from actors.reader.token import own_token
 from actors.reader.verbs import Desk
 from actors.reader.views import Views
 from actors.snapshot import settings_in_force

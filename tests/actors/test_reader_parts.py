@@ -18,13 +18,14 @@ from actors.admin import NotReached
 from actors.controller import ControllerServer
 from actors.ports import Gone
 from actors.processes import identify
-from actors.reader.access import OWN, Keys, own_token
+from actors.reader.access import Keys
 from actors.reader.counted import Counted
 from actors.reader.demand import Address, demand
 from actors.reader.keeping import WANTED, is_wanted, let_go, want
 from actors.reader.limits import Pace, Slots
 from actors.reader.planning import split, wall
 from actors.reader.server import ReaderServer
+from actors.reader.token import OWN, own_token
 from actors.run import Run, boot_id, record_run
 from actors.snapshot import Snapshot, write_snapshot
 from actors.topology import PIPELINE, Announcement, ListenerInfo, announce

@@ -45,11 +45,12 @@ def run(broker: RunningBroker, *words: str) -> Result:
 
 def test_the_reader_is_started_and_stopped_by_hand(broker: RunningBroker) -> None:
     """start says where it listens, and again the same; stop lets it go; the token is where it is said to be, for its owner only."""
+    token = Path(run(broker, "token").stdout.strip())
+    assert token.read_text().strip(), "it is there before there is a reader"
     started = json.loads(run(broker, "start", "--json").stdout)
     first = started["address"]
     assert started["tls"] and first.startswith("127.0.0.1:") and f"{first} in TLS" in run(broker, "start").stdout
-    token = Path(run(broker, "token").stdout.strip())
-    assert token.parent == broker.data_dir.resolve() and token.stat().st_mode & 0o777 == 0o600 and token.read_text().strip()
+    assert token.parent == broker.data_dir.resolve() and token.stat().st_mode & 0o777 == 0o600
     assert broker.status().pids("reader")
     assert run(broker, "stop").exit_code == 0
     deadline = time.monotonic() + GONE_S
