@@ -80,7 +80,8 @@ async def test_capacity_names_who_would_lose_what(broker: RunningBroker) -> None
     of = {each["name"]: each for each in found["losers"]}
     assert (of["away"]["kind"], of["away"]["filter"], of["away"]["messages"], of["away"]["held"]) == ("session", "cap/#", 30, False)
     assert (of["lake"]["kind"], of["lake"]["held"]) == ("lease", True)
-    assert found["forecast"]["used_bytes"] > 0 and found["forecast"]["rows_per_s"] > 0
+    # Of the newest generations; those that have the messages may be older by now.
+    assert found["forecast"]["used_bytes"] > 0 and found["forecast"]["rows_per_s"] is not None
     text = (await asyncio.to_thread(run, broker, "capacity", "--period", "1h")).stdout
     assert "cap/" in text and "with 1h: nobody would lose anything" in text and "of a quota of" in text
 
