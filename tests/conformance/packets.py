@@ -51,6 +51,24 @@ MAY_CARRY = {
     DISCONNECT: {*_ANSWER, SERVER_REFERENCE},
     AUTH: {*_ANSWER, AUTH_METHOD, AUTH_DATA},
 }
+_PUBLISHED = {0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99}
+CODES = {
+    CONNACK: {0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9F},
+    PUBACK: _PUBLISHED,
+    PUBREC: _PUBLISHED,
+    PUBREL: {0x00, 0x92},
+    PUBCOMP: {0x00, 0x92},
+    SUBACK: {0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2},
+    UNSUBACK: {0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91},
+    PINGRESP: {0},
+    DISCONNECT: {
+        *(0x00, 0x80, 0x81, 0x82, 0x83, 0x87, 0x89, 0x8B, 0x8D, 0x8E, 0x8F, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99),
+        *(0x9A, 0x9B, 0x9C, 0x9D, 0x9E, 0x9F, 0xA0, 0xA1, 0xA2),
+    },
+    AUTH: {0x00, 0x18},
+}
+"""What a server of MQTT 5 may answer."""
+CODES_3_1_1 = {CONNACK: set(range(6)), SUBACK: {0, 1, 2, 0x80}}
 _MANY = {USER_PROPERTY, SUBSCRIPTION_IDENTIFIER}
 
 
@@ -201,12 +219,19 @@ class Message:
 
 
 def read(version: int, came: Packet) -> Answer | Message:
-    """A packet of the server, all of whose bytes have to mean something."""
-    kind, body = came.kind, came.body
-    size = 1 + len(varint(len(body))) + len(body)
-    if kind == PUBLISH:
+    """A packet of the server, all of whose bytes have to mean something, and whose codes have to be of its table."""
+    size = 1 + len(varint(len(came.body))) + len(came.body)
+    if came.kind == PUBLISH:
         return _message(version, came, size)
-    assert came.flags == (2 if kind == PUBREL else 0), f"{came}: flags of the fixed header"
+    assert came.flags == (2 if came.kind == PUBREL else 0), f"{came}: flags of the fixed header"
+    answer = _answer(version, came, size)
+    table = CODES[came.kind] if version == 5 else CODES_3_1_1.get(came.kind, {0})
+    assert {answer.code, *answer.codes} - ({0} if answer.codes else set()) <= table, f"{answer}: codes"
+    return answer
+
+
+def _answer(version: int, came: Packet, size: int) -> Answer:
+    kind, body = came.kind, came.body
     if kind == PINGRESP:
         assert not body
         return Answer(kind, size=size)
@@ -220,11 +245,11 @@ def read(version: int, came: Packet) -> Answer | Message:
     packet_id = int.from_bytes(body[:2], "big")
     assert packet_id, f"{came}: packet identifier 0"
     if kind in (SUBACK, UNSUBACK):
-        at = 2
-        rows = ()
+        at, rows = 2, ()
         if version == 5:
-            length, at = _varint(body, 2)
-            rows, at = _properties(kind, body[: at + length], 2), at + length
+            length, start = _varint(body, 2)
+            at = start + length
+            rows = _properties(kind, body[:at], 2)
         assert version == 5 or kind == SUBACK or not body[2:]
         return Answer(kind, packet_id, codes=body[at:], properties=rows, size=size)
     assert kind in (PUBACK, PUBREC, PUBREL, PUBCOMP), f"{came}"

@@ -222,9 +222,9 @@ class Peer:
             self.acknowledge(PUBCOMP, came.packet_id)
 
     async def released(self, packet_id: int) -> None:
-        """PUBREL for this one; messages that come before it wait for their turn."""
+        """PUBREL for this one; messages, and answers to something else, that come before it wait for their turn."""
         kept: list[Answer | Message] = []
-        while isinstance(came := await self.next(), Message):
+        while isinstance(came := await self.next(), Message) or came.kind in (SUBACK, UNSUBACK):
             kept.append(came)
         assert (came.kind, came.packet_id, came.code) == (PUBREL, packet_id, 0), f"PUBREL {packet_id} was expected, {came} came"
         self._ready.extendleft(reversed(kept))
