@@ -23,7 +23,7 @@ from tests.conformance.packets import (
     Properties,
     publish,
 )
-from tests.conformance.peer import NO_LOCAL, Peer, fresh
+from tests.conformance.peer import NO_LOCAL, NO_RETAINED, Peer, fresh
 
 pytestmark = ONE_LOOP
 
@@ -78,8 +78,8 @@ async def test_qos_3_closes_the_connection(port: int, version: int, flags: int) 
 @pytest.mark.parametrize("topic", ["#", "+", "a/#", "a/+/b", "a+", "a#b", "/+"])
 async def test_a_wildcard_in_a_topic_name_closes_the_connection(port: int, version: int, qos: int, topic: str) -> None:
     """5: [MQTT-3.3.2-2] [MQTT-4.7.0-1]; 3.1.1: [MQTT-3.3.2-2] [MQTT-4.7.1-1]."""
-    watcher = await Peer.connect(port, version)
-    await watcher.subscribe(("#", 0))
+    watcher = await Peer.connect(port, 5)
+    await watcher.subscribe(("#", NO_RETAINED))
     peer = await Peer.connect(port, version)
     peer.send(publish(version, topic, b"m", qos, 1 if qos else 0))
     await peer.closed(TOPIC_NAME_INVALID)

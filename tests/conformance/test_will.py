@@ -20,7 +20,7 @@ from tests.conformance.packets import (
     Value,
     Will,
 )
-from tests.conformance.peer import AS_PUBLISHED, Peer, fresh
+from tests.conformance.peer import AS_PUBLISHED, NO_RETAINED, Peer, fresh
 
 pytestmark = ONE_LOOP
 
@@ -81,8 +81,8 @@ async def test_a_will_is_published_after_a_disconnect_that_asks_for_it(port: int
 @KEPT
 async def test_without_a_will_nothing_is_published(port: int, version: int, kept: bool) -> None:
     """3.1.1: [MQTT-3.1.2-12]"""
-    watcher = await Peer.connect(port, version)
-    await watcher.subscribe(("#", 0))
+    watcher = await Peer.connect(port, 5)
+    await watcher.subscribe(("#", NO_RETAINED))
     peer = await Peer.connect(port, version, kept=kept)
     peer.drop()
     await (await Peer.connect(port, version, peer.client, kept=kept)).leave()
