@@ -331,6 +331,8 @@ async def _expiring(port: int, kept: bool, qos: int) -> None:
     first = await subscriber.message()
     await publisher.publish(topic, b"short", qos, properties=[(MESSAGE_EXPIRY, 1)])
     await publisher.publish(topic, b"long", qos, properties=[(MESSAGE_EXPIRY, 1000)])
+    for name, expiry_s in (("short", 1), ("long", 1000)):
+        await publisher.publish(f"{topic}/{name}", b"retained", qos, retain=True, properties=[(MESSAGE_EXPIRY, expiry_s)])
     watcher = await Peer.connect(port, 5)
     await watcher.subscribe((clock, 0))
     will = packets.Will(clock, properties=[(packets.WILL_DELAY, 2)])
@@ -339,13 +341,18 @@ async def _expiring(port: int, kept: bool, qos: int) -> None:
     await subscriber.complete(first)
     came = await subscriber.take()
     assert came.payload == b"long"
-    left = came.get(MESSAGE_EXPIRY)
-    assert isinstance(left, int) and 900 < left <= 998
+    await subscriber.subscribe((f"{topic}/+", qos))
+    retained = await subscriber.take()
+    assert retained.topic == f"{topic}/long"
+    for each in (came, retained):
+        left = each.get(MESSAGE_EXPIRY)
+        assert isinstance(left, int) and 900 < left <= 998
+    await subscriber.nothing_but(publisher, topic)
 
 
 @pytest.mark.slow
 async def test_what_has_expired_is_not_sent(port: int) -> None:
-    """While there was no room for it; what has waited has less left.  [MQTT-3.3.2-5, -6]"""
+    """While there was no room for it, or retained; what has waited has less left.  [MQTT-3.3.2-5, -6]"""
     await asyncio.gather(*[_expiring(port, kept, qos) for kept in (False, True) for qos in (1, 2)])
 
 

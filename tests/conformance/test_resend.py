@@ -134,6 +134,7 @@ async def test_a_message_that_was_sent_does_not_expire(port: int) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- order
+@pytest.mark.slow
 @VERSIONS
 @KEPT
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -145,10 +146,10 @@ async def test_messages_of_a_publisher_come_in_their_order(port: int, version: i
     await peer.subscribe((f"{topic}/#", qos))
 
     async def publish(name: bytes, publisher: Peer) -> None:
-        for index in range(30):
+        for index in range(20):
             await publisher.publish(f"{topic}/x", name + b"%d" % index, qos)
 
     await asyncio.gather(publish(b"a", publishers[0]), publish(b"b", publishers[1]))
-    found = [came.payload for came in await peer.take_all(60)]
+    found = [came.payload for came in await peer.take_all(40)]
     for name in (b"a", b"b"):
-        assert [payload for payload in found if payload.startswith(name)] == [name + b"%d" % index for index in range(30)]
+        assert [payload for payload in found if payload.startswith(name)] == [name + b"%d" % index for index in range(20)]

@@ -90,6 +90,7 @@ MATCHES = [
 ]
 
 
+@pytest.mark.slow
 @VERSIONS
 @KEPT
 async def test_filters_match_as_the_specification_has_it(port: int, version: int, kept: bool) -> None:
