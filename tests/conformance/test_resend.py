@@ -121,11 +121,11 @@ async def test_a_message_that_was_sent_does_not_expire(port: int) -> None:
     publisher, peer = await _subscribed(port, 5, topic)
     watcher = await Peer.connect(port, 5)
     await watcher.subscribe((clock, 0))
-    await publisher.publish(topic, b"m", 2, properties=[(MESSAGE_EXPIRY, 1)])
+    await publisher.publish(topic, b"m", 2, properties=[(MESSAGE_EXPIRY, 2)])
     sent = await peer.message()
     peer.drop()
-    (await Peer.connect(port, 5, kept=True, will=Will(clock, properties=[(WILL_DELAY, 2)]))).drop()
-    await watcher.take()  # two seconds have passed
+    (await Peer.connect(port, 5, kept=True, will=Will(clock, properties=[(WILL_DELAY, 3)]))).drop()
+    await watcher.take()  # three seconds have passed
     peer = await _back(port, peer, "")
     again = await peer.message()
     assert (again.payload, again.packet_id, again.dup) == (b"m", sent.packet_id, True)
