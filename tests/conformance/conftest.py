@@ -1,4 +1,4 @@
-"""One broker for all tests of a module: the real servers on one event loop, with real sockets and RocksDB."""
+"""One broker for all tests of a module: the real servers on one event loop, two shards among them, with real sockets and RocksDB."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.conformance.peer import hang_up
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[OneLoop]:
-    async with OneLoop(tmp_path_factory.mktemp("broker")) as running:
+    async with OneLoop(tmp_path_factory.mktemp("broker"), n_shards=2) as running:
         yield running
 
 
