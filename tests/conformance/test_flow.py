@@ -18,6 +18,7 @@ from tests.conformance.packets import (
     REQUEST_PROBLEM,
     USER_PROPERTY,
     Answer,
+    Message,
     Properties,
     ack,
     publish,
@@ -83,6 +84,55 @@ async def test_a_resumed_session_keeps_to_the_new_receive_maximum(port: int, kep
         await peer.complete(came)
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("most", [1, 2])
+async def test_what_is_sent_again_keeps_to_the_new_receive_maximum(port: int, qos: int, most: int) -> None:
+    """More was under way on the older connection than the client takes now.  [MQTT-3.3.4-9] [MQTT-4.9.0-1, -2]"""
+    topic = fresh()
+    publisher, peer = await Peer.connect(port, 5), await Peer.connect(port, 5, kept=True, receive_max=5)
+    await peer.subscribe((topic, qos))
+    for index in range(7):
+        await publisher.publish(topic, b"%d" % index, qos)
+    older = [await peer.message() for _ in range(5)]
+    peer.drop()
+    peer = await Peer.connect(port, 5, peer.client, kept=True, receive_max=most)
+    under_way: list[Message] = []
+    for index in range(7):
+        while len(under_way) < min(most, 7 - index):
+            under_way.append(await peer.message())
+        for _ in range(3):  # a packet too many would come in between
+            await publisher.publish(fresh())
+            await peer.alive()
+        came = under_way.pop(0)
+        assert (came.payload, came.dup) == (b"%d" % index, index < 5)
+        assert index >= 5 or came.packet_id == older[index].packet_id
+        await peer.complete(came)
+    await peer.nothing_but(publisher, topic)
+
+
+@KEPT
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_retained_messages_keep_to_the_receive_maximum(port: int, kept: bool, qos: int) -> None:
+    """[MQTT-3.3.4-9] [MQTT-4.9.0-2]"""
+    topic = fresh()
+    publisher, peer = await Peer.connect(port, 5), await Peer.connect(port, 5, kept=kept, receive_max=2)
+    for index in range(6):
+        await publisher.publish(f"{topic}/{index}", b"kept", qos, retain=True)
+    await peer.subscribe((f"{topic}/#", qos))
+    found = []
+    under_way: list[Message] = []
+    for index in range(6):
+        while len(under_way) < min(2, 6 - index):
+            under_way.append(await peer.message())
+        for _ in range(3):
+            await publisher.publish(fresh())
+            await peer.alive()
+        found.append(under_way[0].topic)
+        await peer.complete(under_way.pop(0))
+    assert sorted(found) == [f"{topic}/{index}" for index in range(6)]
+    await peer.nothing_but(publisher, f"{topic}/1")
+
+
 @KEPT
 async def test_who_sends_more_than_we_take_is_closed(port: int, kept: bool) -> None:
     """QoS 2 messages are ours until PUBREL.  The other side of [MQTT-3.3.4-7]"""
@@ -111,6 +161,20 @@ async def test_a_message_that_is_too_large_is_left_out(port: int, kept: bool, qo
     found = await peer.take_all(2)
     assert [len(came.payload) for came in found] == [100 - overhead, 3] and found[0].size == 100
     await peer.nothing_but(publisher, topic)
+
+
+@KEPT
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_a_retained_message_that_is_too_large_is_left_out(port: int, kept: bool, qos: int) -> None:
+    """The others come.  [MQTT-3.1.2-24, -25]"""
+    topic = fresh()
+    publisher = await Peer.connect(port, 5)
+    for name, size in (("a", 10), ("b", 200), ("c", 10), ("d", 300)):
+        await publisher.publish(f"{topic}/{name}", b"x" * size, qos, retain=True)
+    peer = await Peer.connect(port, 5, kept=kept, receive_max=1, properties=[(MAXIMUM_PACKET_SIZE, 100)])
+    await peer.subscribe((f"{topic}/#", qos))
+    assert sorted([came.topic[-1] for came in await peer.take_all(2)]) == ["a", "c"]
+    await peer.nothing_but(publisher, f"{topic}/a")
 
 
 async def _provoke(peer: Peer) -> list[Answer]:

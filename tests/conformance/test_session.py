@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -201,7 +202,17 @@ async def _silent(port: int, version: int, kept: bool) -> None:
     assert (await watcher.take()).payload == b"gone"
 
 
-async def _speaking(port: int, version: int, silent: asyncio.Future[list[None]]) -> None:
+async def _dripping(port: int, version: int) -> None:
+    """A packet that never gets complete is no packet, however often a byte of it comes."""
+    peer = await Peer.connect(port, version, keep_alive=1)
+    peer.send(b"\x30\xff\x7f\x00\x01t")
+    ended = asyncio.ensure_future(peer.rest())
+    async with asyncio.timeout(9):
+        while not (await asyncio.wait([ended], timeout=0.25))[0]:
+            peer.send(b"x")
+
+
+async def _speaking(silent: asyncio.Future[list[None]], port: int, version: int) -> None:
     """Who sends something within the time stays, and so does who has none."""
     peer = await Peer.connect(port, version, keep_alive=1)
     without = await Peer.connect(port, version)
@@ -222,7 +233,7 @@ async def test_a_client_that_is_silent_for_one_and_a_half_keep_alives_is_closed(
     5: [MQTT-3.1.2-22] [MQTT-3.2.2-22] [MQTT-3.12.4-1]; 3.1.1: [MQTT-3.1.2-24] [MQTT-3.12.4-1].
     """
     silent = asyncio.ensure_future(asyncio.gather(*[_silent(port, version, kept) for version in (4, 5) for kept in (False, True)]))
-    await asyncio.gather(_speaking(port, 4, silent), _speaking(port, 5, silent))
+    await asyncio.gather(*[kind(port, version) for version in (4, 5) for kind in (partial(_speaking, silent), _dripping)])
     await silent
 
 
