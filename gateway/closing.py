@@ -143,7 +143,9 @@ class Closing:
     def _connack(self, connection: Connection, code: ReasonCode) -> None:
         """A refusal, where the version has a word for it."""
         if connection.version == MQTT_5 or (connection.version and connack_return_code(code) is not None):
-            self._state.outbox.write(connection, encode(connection.version, Connack(False, code)))
+            connack = encode(connection.version, Connack(False, code))
+            if connection.fits(connack):
+                self._state.outbox.write(connection, connack)
 
     def _farewell(self, connection: Connection, code: ReasonCode) -> None:
         if connection.version == MQTT_5 and connection.phase is Phase.ONLINE and not connection.gone:

@@ -54,6 +54,7 @@ class Connecting:
         state = self._state
         connection.version = packet.version
         connection.request = packet
+        connection.packet_max = packet.properties.maximum_packet_size or 0
         code = self._check(packet)
         if code is not None:
             self._closing.refuse(connection, code, "CONNECT refused")
@@ -101,7 +102,6 @@ class Connecting:
         options = self._state.options
         connection.receive_max_in = options.receive_maximum_in
         connection.receive_max = min(packet.properties.receive_maximum or RECEIVE_MAXIMUM_DEFAULT, options.max_inflight)
-        connection.packet_max = packet.properties.maximum_packet_size or 0
         keep_alive_s = self._keep_alive_s(packet)
         connection.keep_alive_ms = keep_alive_s * KEEP_ALIVE_GRACE
 
@@ -152,8 +152,7 @@ class Connecting:
         connection.ephemeral = EphemeralSession(
             connection.version, connection.receive_max, options.queue_count_max, options.queue_bytes_max, state.counters
         )
-        self._accept(connection)
-        return True
+        return self._accept(connection)
 
     def superseded(self, conn: int) -> None:
         """The home says that this connection is not the newest of its client any more."""
@@ -193,8 +192,7 @@ class Connecting:
             expiry_s = None if frame.known else 0
             self._closing.refuse(connection, ReasonCode(frame.code), "the session actor refused the connection", expiry_s)
             return False
-        self._accept(connection)
-        return True
+        return self._accept(connection)
 
     def _attach(self, connection: Connection) -> None:
         connection.attached = True
@@ -205,18 +203,26 @@ class Connecting:
         self._state.outbox.to_session(connection.session, attach)
 
     # ---------------------------------------------------------------- CONNACK
-    def _accept(self, connection: Connection) -> None:
+    def _accept(self, connection: Connection) -> bool:
+        """Whether the connection is online now: a client that does not take our CONNACK is refused [MQTT-3.1.2-24]."""
         state = self._state
         packet = connection.request
         assert packet is not None
+        properties = self._properties(connection, packet)
+        connack = encode(connection.version, Connack(connection.present, ReasonCode.SUCCESS, properties))
+        if not connection.fits(connack):
+            self._closing.refuse(
+                connection, ReasonCode.PACKET_TOO_LARGE, f"CONNACK of {len(connack)} bytes, at most {connection.packet_max}"
+            )
+            return False
         connection.request = None
         connection.phase = Phase.ONLINE
-        properties = self._properties(connection, packet)
-        state.outbox.write(connection, encode(connection.version, Connack(connection.present, ReasonCode.SUCCESS, properties)))
+        state.outbox.write(connection, connack)
         if connection.keep_alive_ms:
             # What came since CONNECT counts as heard: the client could do no more.
             state.touch(connection)
             state.wheel.after(connection.keep_alive_ms, (Deadline.KEEP_ALIVE, connection))
+        return True
 
     def _properties(self, connection: Connection, packet: Connect) -> Properties:
         properties = Properties()

@@ -124,6 +124,10 @@ class Connection:
         """The session outlives the connection, so a session actor has it: as rows of the home, or in its memory."""
         return self.session_id != 0
 
+    def fits(self, data: bytes) -> bool:
+        """Whether the client takes a packet of this size."""
+        return not self.packet_max or len(data) <= self.packet_max
+
     @property
     def unanswered(self) -> int:
         return self.sent - self.answered

@@ -96,7 +96,7 @@ class Subscribing:
             ReasonCode.SUCCESS if self._table.unsubscribe(connection, filter) else ReasonCode.NO_SUBSCRIPTION_EXISTED
             for filter in packet.filters
         ]
-        self._state.outbox.write(connection, encode(connection.version, Unsuback(packet.packet_id, tuple(reasons))))
+        self._reply(connection, Unsuback(packet.packet_id, tuple(reasons)))
 
     def _refusals(self, connection: Connection, rows: tuple[Subscription, ...]) -> list[ReasonCode | None] | None:
         """Per filter the code that refuses it, or None; None for all when the connection was closed over it."""
@@ -168,7 +168,7 @@ class Subscribing:
             if code < _FAILED:
                 self._table.unsubscribe(connection, filter)
         reasons = tuple([ReasonCode(code) for code in frame.codes])
-        self._state.outbox.write(connection, encode(connection.version, Unsuback(frame.packet_id, reasons)))
+        self._reply(connection, Unsuback(frame.packet_id, reasons))
 
     def _live(self, connection: Connection, filter: bytes, routed: bool, options: int, identifier: int) -> None:
         """A durable subscription gets live what the store does not bring: everything if it has no route, else what is not stored
@@ -215,9 +215,20 @@ class Subscribing:
         connection = waiting.connection
         if connection.phase is not Phase.ONLINE:
             return
-        self._state.outbox.write(connection, encode(connection.version, waiting.packet))
+        if not self._reply(connection, waiting.packet):
+            return
         for sub in waiting.retained:
             self._retained.begin(sub)
+
+    def _reply(self, connection: Connection, packet: Suback | Unsuback) -> bool:
+        """Send it.  A client that does not take so many codes in one packet cannot be told what it has: it is closed, and False."""
+        data = encode(connection.version, packet)
+        if connection.fits(data):
+            self._state.outbox.write(connection, data)
+            return True
+        detail = f"{type(packet).__name__} of {len(data)} bytes, at most {connection.packet_max}"
+        self._closing.close(connection, ReasonCode.PACKET_TOO_LARGE, detail)  # [MQTT-3.1.2-24]
+        return False
 
 
 def _options(row: Subscription) -> int:
