@@ -3,7 +3,9 @@
     frame.select("topic", "payload").write.format("holdfast").mode("append").save()
 
 Each task is a writer of its own, named by the query and its partition, and numbers its blocks within the batch. The shard keeps the last
-number in the record of the messages, so a task, a batch or a query that is tried again stores nothing twice. That holds when the input
+number in the record of the messages, so a task, a batch or a query that is tried again stores nothing twice. The last block of a task is
+sent by the driver, when Spark says that the task has succeeded: where what a task reads from fails, its input just ends, and a block of
+fewer rows than it will have at the next try would be taken for that one. That nothing is stored twice holds when the input
 is repeatable: the same partitions with the same rows in the same order. Kafka, files and this source are; `rand()`, or a shuffle without
 a sort within partitions behind it, is not.
 
@@ -16,7 +18,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,7 +28,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from holdfast_spark.client import Client, Endpoint
-from holdfast_spark.messages import BadMessage, Rules, blocks, check_input
+from holdfast_spark.messages import BadMessage, Outgoing, Rules, blocks, check_input
 from holdfast_spark.options import OPTIONS as READING
 from holdfast_spark.options import OptionError, endpoint_of, read_values
 
@@ -90,30 +92,55 @@ class Sink:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Sent:
+        """All blocks but the last, which is given back: see above."""
         rules = Rules(f"spark-{query}".encode(), self.topic_prefix, self.allow_retain)
-        rows = stored = repeated = number = 0
+        rows = stored = repeated = 0
+        last: Numbered | None = None
         began = clock()
         with (connect or _connect)(self.endpoint) as client:
-            for number, block in enumerate(blocks(batches, self.where, rules), 1):
+            for number, block in enumerate(blocks(batches, self.where, rules)):
+                if last is not None:
+                    answer = last.sent(client)
+                    stored += int(answer["stored"])
+                    repeated += bool(answer["repeated"])
                 if self.rows_per_s is not None and (early := began + rows / self.rows_per_s - clock()) > 0:
                     sleep(early)
-                answer = client.append(
-                    f"{query}/{partition}", batch, number - 1, bytes(block.flags), block.clients, block.topics, block.bodies
-                )
+                last = Numbered(f"{query}/{partition}", batch, number, block)
                 rows += len(block.flags)
-                stored += int(answer["stored"])
-                repeated += bool(answer["repeated"])
-        return Sent(rows, stored, number, repeated)
+        return Sent(rows, stored, 0 if last is None else last.number, repeated, last)
+
+    def finish(self, messages: Iterable[WriterCommitMessage | None]) -> None:
+        """The last blocks of tasks that have succeeded."""
+        with _connect(self.endpoint) as client:
+            for each in messages:
+                if isinstance(each, Sent) and each.last is not None:
+                    each.last.sent(client)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A block and by what the shards know it."""
+
+    writer: str
+    batch: int
+    number: int
+    block: Outgoing
+
+    def sent(self, client: Client) -> dict[str, Any]:
+        block = self.block
+        return client.append(self.writer, self.batch, self.number, bytes(block.flags), block.clients, block.topics, block.bodies)
 
 
 @dataclass(frozen=True, slots=True)
 class Sent(WriterCommitMessage):
-    """What a task has sent. stored: how many messages somebody waits for; repeated: blocks that the broker had already."""
+    """What a task has sent: blocks but for the last, which is here. rows: with those of the last; stored: how many messages somebody waits
+    for; repeated: blocks that the broker had already."""
 
     rows: int
     stored: int
     blocks: int
     repeated: int
+    last: Numbered | None
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -124,6 +151,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         return self._sink.send(iterator, self._replay, self._batch, _task().partitionId())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._sink.finish(messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -136,6 +166,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if query is None or batch is None:
             raise RuntimeError(f"Spark does not say which query and batch this is: {QUERY} is {query}, {BATCH} is {batch}")
         return self._sink.send(iterator, query, int(batch), task.partitionId())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._sink.finish(messages)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:

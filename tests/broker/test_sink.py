@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,7 @@ def failing_once(frame: DataFrame, marks: Path) -> DataFrame:
             if task.attemptNumber() == 0 and rows > behind:
                 while not os.path.exists(os.path.join(directory, f"seen-{partition}")):
                     if time.monotonic() > until:
-                        return
+                        raise RuntimeError("no message of this partition has reached the subscriber")
                     time.sleep(0.05)
                 Path(directory, f"failed-{partition}").touch()
                 raise RuntimeError("failed on purpose")
@@ -60,7 +61,9 @@ def failing_once(frame: DataFrame, marks: Path) -> DataFrame:
 async def received(subscriber: Hand, count: int, marks: Path) -> list[tuple[str, int]]:
     """(topic, number) of so many messages; says by a mark of which partitions some have come."""
     found: list[tuple[str, int]] = []
+    until = time.monotonic() + 2 * WAIT_S
     while len(found) < count:
+        assert time.monotonic() < until, f"{len(found)} of {count} messages came: {Counter(topic for topic, _ in found)}"
         try:
             packet = await subscriber.packet()
         except TimeoutError:
@@ -98,6 +101,8 @@ async def test_a_subscriber_gets_each_row_once_though_tasks_fail(broker: Running
     await subscriber.subscribe("replay/#", 1)
 
     def write(frame: DataFrame) -> None:
+        # Spark looks for a data source in the session of the thread. This thread is new, and has one by making a frame.
+        spark.createDataFrame([], "nothing int")
         frame.write.format("holdfast").options(**options).mode("append").save()
 
     async with asyncio.TaskGroup() as tasks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructField, StructType
 
 from holdfast_spark.client import Client, Endpoint
 from holdfast_spark.messages import BLOCK_ROWS, BadMessage
 from holdfast_spark.options import OptionError
 from holdfast_spark.protocol import Code, Refused
-from holdfast_spark.sink import BatchWriter, Sink, batch_writer, stream_writer
+from holdfast_spark.sink import BatchWriter, Sent, Sink, batch_writer, stream_writer
 from tests.holdfast_spark.taking import TOKEN, TakingReader
 
 if TYPE_CHECKING:
@@ -39,6 +41,13 @@ def sink(reader: TakingReader, **options: str) -> Sink:
 def rows(count: int, start: int = 0) -> Iterator[pa.RecordBatch]:
     numbers = range(start, start + count)
     yield pa.record_batch([[f"t/{n % 3}" for n in numbers], [b"%d" % n for n in numbers]], names=["topic", "payload"])
+
+
+def written(made: Sink, batches: Iterator[pa.RecordBatch], query: str, batch: int, partition: int) -> Sent:
+    """By a task that succeeds, and the driver."""
+    sent = made.send(batches, query, batch, partition)
+    made.finish([None, sent])
+    return sent
 
 
 # ---------------------------------------------------------------------------------------------- options
@@ -97,12 +106,12 @@ def test_a_batch_without_a_name_has_one_of_its_own() -> None:
 def test_blocks_are_numbered_within_the_batch_and_named_by_query_and_partition(reader: TakingReader) -> None:
     """Each partition is a writer, since tasks run beside each other; its client says whose rows they are."""
     count = 2 * BLOCK_ROWS + 1
-    sent = sink(reader).send(rows(count), "q", 7, 3)
+    sent = written(sink(reader), rows(count), "q", 7, 3)
 
     assert [block for block, _ in reader.taken] == [("q/3", 7, 0), ("q/3", 7, 1), ("q/3", 7, 2)]
     assert reader.payloads() == [b"%d" % n for n in range(count)]
     assert {client for _, client, _, _ in reader.rows()} == {b"spark-q"}
-    assert (sent.rows, sent.stored, sent.blocks, sent.repeated) == (count, count, 3, 0)
+    assert (sent.rows, sent.stored, sent.blocks, sent.repeated) == (count, count - 1, 2, 0)
 
 
 def test_a_task_tried_again_sends_the_same_blocks_and_stores_what_was_missing(reader: TakingReader) -> None:
@@ -116,25 +125,35 @@ def test_a_task_tried_again_sends_the_same_blocks_and_stores_what_was_missing(re
 
     with pytest.raises(RuntimeError, match="the worker died"):
         broken.send(fails(), "q", 0, 0)
-    sent = broken.send(rows(count), "q", 0, 0)
+    sent = written(broken, rows(count), "q", 0, 0)
 
     assert reader.payloads() == [b"%d" % n for n in range(count)]
-    assert sent.repeated == len(reader.repeated) == 2
+    assert sent.repeated == len(reader.repeated) == 1
+
+
+@pytest.mark.parametrize("upto", [1, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 2 * BLOCK_ROWS])
+def test_an_input_that_broke_off_without_a_word_loses_nothing(reader: TakingReader, upto: int) -> None:
+    """So it does where what a task reads from fails. Spark throws away what the task said, and tries it again with all rows."""
+    count = 2 * BLOCK_ROWS + 7
+    sink(reader).send(rows(upto), "q", 0, 0)
+    written(sink(reader), rows(count), "q", 0, 0)
+
+    assert reader.payloads() == [b"%d" % n for n in range(count)]
 
 
 def test_a_lost_answer_is_asked_for_again(reader: TakingReader) -> None:
     """The block was taken and the connection broke: nobody knows, so it is sent again, and known."""
     reader.lose_answers = 2
-    sent = sink(reader).send(rows(BLOCK_ROWS + 1), "q", 0, 0)
+    written(sink(reader), rows(BLOCK_ROWS + 1), "q", 0, 0)
 
     assert reader.payloads() == [b"%d" % n for n in range(BLOCK_ROWS + 1)]
-    assert sent.repeated == 2
+    assert len(reader.repeated) == 2
 
 
 def test_a_later_batch_of_the_query_is_new(reader: TakingReader) -> None:
     """Block numbers begin again, and the batch is above the one before; the batch before that is known though it comes late."""
     for batch in (0, 1, 0):
-        sink(reader).send(rows(2, start=10 * batch), "q", batch, 0)
+        written(sink(reader), rows(2, start=10 * batch), "q", batch, 0)
 
     assert reader.payloads() == [b"0", b"1", b"10", b"11"]
     assert reader.repeated == [("q/0", 0, 0)]
@@ -163,7 +182,7 @@ def test_a_refusal_of_the_broker_comes_through(reader: TakingReader) -> None:
     reader.refusals.append(Refused(Code.FULL, "the quota of 1 GiB is reached"))
 
     with pytest.raises(Refused, match="the quota of 1 GiB is reached"):
-        sink(reader).send(rows(1), "q", 0, 0)
+        written(sink(reader), rows(1), "q", 0, 0)
 
 
 def test_the_rate_is_kept_over_the_whole_task(reader: TakingReader) -> None:
@@ -215,6 +234,35 @@ class TestInSpark:
         again = Counter(block[2] for block in reader.repeated)
         # Two tries of two tasks; what was lost may have been any of their first blocks.
         assert again[0] >= 4 and again[1] >= 4 and again[2] >= 2 and again[4] == 0
+
+    def test_rows_that_a_failed_task_had_not_yet_given_are_not_missed(
+        self, spark: SparkSession, reader: TakingReader, tmp_path: Path
+    ) -> None:
+        """What the sink reads from is Python too, and fails within a block at the first try of each task."""
+        count, marks = 6 * BLOCK_ROWS, str(tmp_path)
+        taken = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+        def failing_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            task, given = TaskContext.get(), 0
+            assert task is not None
+            for batch in batches:
+                if task.attemptNumber() == 0 and given > BLOCK_ROWS:
+                    Path(marks, str(task.partitionId())).touch()
+                    time.sleep(1)
+                    raise RuntimeError("failed on purpose")
+                yield batch
+                given += batch.num_rows
+
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
+        try:
+            # Long rows, or those of the first try are in buffers still when it fails.
+            frame = spark.range(0, count, 1, 2).selectExpr("'t' as topic", "concat(id, ':', repeat('x', 300)) as payload")
+            frame.mapInArrow(failing_once, frame.schema).write.format("holdfast").options(**reader.options).mode("append").save()
+        finally:
+            spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(taken))
+
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+        assert Counter(int(payload.split(b":")[0]) for payload in reader.payloads()) == Counter(range(count))
 
     def test_a_named_replay_run_again_writes_nothing_again(self, spark: SparkSession, reader: TakingReader) -> None:
         """And one of another name does."""
