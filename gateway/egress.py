@@ -99,8 +99,13 @@ class Egress:
             state.counters.durable_delivered += 1
 
     def _done_unsent(self, connection: Connection, packet_id: int, first: int) -> None:
-        """Acknowledge a delivery in the client's place: PUBACK, or the PUBREC with an error that ends a QoS 2 delivery."""
-        if first & 4:
+        """Acknowledge a delivery in the client's place: PUBACK, or the PUBREC with an error that ends a QoS 2 delivery.
+
+        One that may have been sent before ends by PUBREL and PUBCOMP: the client may hold its identifier from its former connection,
+        and would take the next message under it for a repeat [MQTT-4.3.3-10]."""
+        if first & 4 and first & _DUP:
+            self._state.outbox.acked(connection, PUBREC, [packet_id])
+        elif first & 4:
             self._failed(connection, packet_id)
         elif packet_id:
             self._state.outbox.acked(connection, PUBACK, [packet_id])
