@@ -19,6 +19,7 @@ CLOSE_FLUSH_SECONDS = 5.0
 
 class ConnectionOwner(Protocol):
     connect_bytes_max: int
+    filters_max: int
     packet_bytes_max: int
     topic_names: TopicNames
     write_buffer_max: int
@@ -44,7 +45,9 @@ class ClientConnection(asyncio.Protocol):
         self.listener = listener
         self.peer = ""
         self._owner = owner
-        self._decoder = Decoder(None, owner.packet_bytes_max, names=owner.topic_names, connect_bytes_max=owner.connect_bytes_max)
+        self._decoder = Decoder(
+            None, owner.packet_bytes_max, names=owner.topic_names, connect_bytes_max=owner.connect_bytes_max, filters_max=owner.filters_max
+        )
         self._transport: asyncio.Transport | None = None
         self._closing = False
         self._paused = False

@@ -34,7 +34,10 @@ ANSWER_S = 5.0
 PAUSE_S = 0.1
 BEGIN_ORDERLY_S = 20.0
 """How long the next kind waits for the one it builds on. Not a condition: links redial, and a broken shard must not keep others down."""
-STOP_S: dict[Role, float] = {"reader": 6.0, "gateway": 4.0, "session": 4.0, "shard": 10.0}
+STOP_S: dict[Role, float] = {"reader": 6.0, "gateway": 9.0, "session": 4.0, "shard": 10.0}
+"""A gateway takes 8 s at most, of which it gives its clients 5: until then it needs those beneath it."""
+STOPPED_TOGETHER: tuple[tuple[Role, ...], ...] = (("reader", "gateway"), ("session",), ("shard",))
+"""Those first who would still give the others work."""
 
 
 class Deployment(Protocol):
@@ -79,11 +82,11 @@ class ControllerServer:
         return announcement
 
     async def stop(self) -> None:
-        """Stop everyone, those first who would still give the others work."""
+        """Stop everyone."""
         for task in self._watching:
             task.cancel()
-        for role, within in STOP_S.items():
-            await asyncio.gather(*[self._stop(*member, within) for member in self._members if member[0] == role])
+        for roles in STOPPED_TOGETHER:
+            await asyncio.gather(*[self._stop(*member) for member in self._members if member[0] in roles])
 
     async def health(self) -> Health:
         return Health(self._announcement is not None, f"{len(self._members)} actors")
@@ -105,9 +108,9 @@ class ControllerServer:
             await asyncio.sleep(self._pause)
         self._log.error("member.slow_to_start", member=member_name(role, index), waited_s=BEGIN_ORDERLY_S)
 
-    async def _stop(self, role: Role, index: int, within: float) -> None:
+    async def _stop(self, role: Role, index: int) -> None:
         try:
-            await self._members[role, index].stop(within)
+            await self._members[role, index].stop(STOP_S[role])
         except (Unavailable, Gone) as error:
             self._log.warning("member.not_stopped", member=member_name(role, index), reason=str(error))
 

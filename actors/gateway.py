@@ -91,6 +91,7 @@ class GatewayServer:
         topology = self._topology
         config = settings_in_force(topology)
         self.connect_bytes_max = int(config.gateway.connect_limit)
+        self.filters_max = config.mqtt.filters_per_packet_max
         self.packet_bytes_max = int(config.gateway.packet_bytes_max)
         self.topic_names = TopicNames(config.gateway.topic_levels_max)
         self.write_buffer_max = int(config.gateway.write_buffer_max)
@@ -149,6 +150,7 @@ class GatewayServer:
 
     def reconfigure(self, config: Config) -> None:
         self.connect_bytes_max = int(config.gateway.connect_limit)
+        self.filters_max = config.mqtt.filters_per_packet_max
         self._feed(SettingsChanged(gateway_options(config)))
 
     def counters(self) -> dict[str, int]:

@@ -60,6 +60,15 @@ class Mqtt(Section):
         ge=1,
         effect="at once",
     )
+    filters_per_packet_max: Whole = setting(
+        1024,
+        "Topic filters that one SUBSCRIBE or UNSUBSCRIBE may name; a packet with more ends its connection with 0x97. All filters of a "
+        "packet are taken in one go, and everybody else on that gateway waits meanwhile: 8 ms for 1,024 (measured).",
+        unit="filters",
+        ge=1,
+        le=100_000,
+        effect="at once",
+    )
     max_mqueue_len: Count = setting(
         Count(1000),
         "Messages of QoS 1 and 2 that wait in memory for one session that is not durable: for room in its window, or until its client is "

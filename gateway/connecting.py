@@ -13,6 +13,7 @@ from dataclasses import replace
 from gateway.closing import Closing
 from gateway.connection import HELD, Connection, Phase
 from gateway.ephemeral import EphemeralSession
+from gateway.permitting import entitle
 from gateway.state import Deadline, State
 from gateway.zones import zone_of
 from mqtt.body import make_body
@@ -37,11 +38,11 @@ class Connecting:
         self._note_newest = note_newest
         self._superseded_early: dict[int, None] = {}
 
-    def opened(self, socket: int, listener: str) -> None:
+    def opened(self, socket: int, listener: str, address: str) -> None:
         state = self._state
         if socket in state.by_socket:
             raise ValueError(f"socket {socket} was opened before")
-        connection = Connection(socket, listener)
+        connection = Connection(socket, listener, address)
         state.by_socket[socket] = connection
         if state.stopping or len(state.by_socket) > state.options.connections_max:
             self._closing.refuse(connection, ReasonCode.SERVER_BUSY, "shutdown" if state.stopping else "too many connections")
@@ -64,6 +65,12 @@ class Connecting:
             client_id = f"holdfast-{state.rng.getrandbits(96):024x}"
             connection.assigned = True
         connection.client = client_id.encode()
+        self._go_home(connection, packet)
+
+    def _go_home(self, connection: Connection, packet: Connect) -> None:
+        """It is known who it is: the home of the client is asked for a connection number, and for the session."""
+        state = self._state
+        entitle(connection, state.access)
         connection.shard = state.slots.shard_of(connection.client)
         connection.expiry_s = self._expiry_s(packet)
         self._take_limits(connection, packet)
@@ -71,7 +78,11 @@ class Connecting:
         state.wheel.after(state.options.home_wait_ms, (Deadline.CONNACK, connection))
         connection.zone = zone_of(state.options.zones, connection.listener, packet.username, connection.client)
         memory = self._wants_memory(connection)
-        entry = ConnectEntry(connection.client, packet.clean_start, connection.expiry_s, packet.version, _will(packet), memory)
+        who = connection.identity
+        entry = ConnectEntry(
+            connection.client, packet.clean_start, connection.expiry_s, packet.version, _will(packet), memory,
+            who.user.encode(), who.pack(), connection.address,
+        )  # fmt: skip
         state.outbox.entry(connection.shard, connection, entry)
 
     def _wants_memory(self, connection: Connection) -> bool:

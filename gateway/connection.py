@@ -15,11 +15,14 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from access.identity import ANONYMOUS
+from access.profile import Profile
 from gateway.zones import NO_ZONE
 from mqtt.packets import Connect, Item
 
 if TYPE_CHECKING:
     from gateway.ephemeral import EphemeralSession
+    from gateway.guard import Guard
     from gateway.live import LiveSub
     from gateway.outbox import PublishBatch, ReleaseBatch
     from gateway.subscribing import Asked
@@ -48,15 +51,22 @@ class Connection:
     """One socket's state.  Hashed by identity; kept in dicts, never in sets, so that order is that of making."""
 
     __slots__ = (
-        "ack_ids", "ack_kind", "aliases", "answered", "assigned", "attached", "batch", "client", "congested", "conn", "deferred",
-        "ephemeral", "expiry_s", "gone", "heard_ms", "held", "keep_alive_ms", "listener", "memory", "out", "owner", "packet_max", "paused",
-        "phase", "present", "qos1_unanswered", "qos2_in", "qos2_since", "receive_max", "receive_max_in", "release", "relinked", "request",
-        "sent", "session", "session_id", "shard", "socket", "subs", "subscribing", "touched", "unsubscribing", "version", "zone",
+        "ack_ids", "ack_kind", "address", "aliases", "answered", "assigned", "attached", "batch", "client", "congested", "conn",
+        "deferred", "ephemeral", "expiry_s", "gone", "guard", "heard_ms", "held", "identity", "keep_alive_ms", "listener", "memory",
+        "out", "owner", "packet_max", "paused", "phase", "present", "profile", "qos1_unanswered", "qos2_in", "qos2_since", "receive_max",
+        "receive_max_in", "release", "relinked", "request", "sent", "session", "session_id", "shard", "socket", "subs", "subscribing",
+        "touched", "unsubscribing", "version", "zone",
     )  # fmt: skip
 
-    def __init__(self, socket: int, listener: str = "") -> None:
+    def __init__(self, socket: int, listener: str = "", address: str = "") -> None:
         self.socket = socket
         self.listener = listener
+        self.address = address
+        self.identity = ANONYMOUS
+        self.profile: Profile | None = None
+        """What it may do; None: there are no rules for it."""
+        self.guard: Guard | None = None
+        """Asked for each message that leaves; None: it may read everything."""
         self.zone = NO_ZONE
         self.phase = Phase.OPENED
         self.version = 0

@@ -10,7 +10,7 @@ the parts, one module each; here is who gets which event, and what a turn of the
     subscribing  SUBSCRIBE, UNSUBSCRIBE              egress      deliveries and acknowledgements of durable sessions
     live         the table of live subscriptions     ephemeral   the window of an ephemeral session
     groups       members of a shared group           sharing     a message to one member of each group
-    sending      what leaves for one taker
+    sending      what leaves for one taker           permitting  what the rules in force mean for connections
 
 Always holds (see check): every connection is in the tables of its phase; a message of QoS 1 or 2 is acknowledged only by an
 answer of its shard, or refused, or known before; nothing is written to a connection after its end.
@@ -26,6 +26,7 @@ from gateway.connecting import Connecting
 from gateway.connection import Connection, Phase
 from gateway.egress import Egress
 from gateway.events import (
+    AccessChanged,
     Congested,
     Effect,
     Event,
@@ -55,6 +56,7 @@ from gateway.inbound import Inbound
 from gateway.live import LiveTable
 from gateway.options import Counters, Options
 from gateway.peers import Peers, session_link, to_link
+from gateway.permitting import Permitting
 from gateway.retained import Retained
 from gateway.sending import Sending
 from gateway.sharing import Sharing
@@ -117,6 +119,7 @@ class GatewayCore:
         self._inbound = Inbound(state, self._table, self._fanout, self._closing, self._peers.newest_of)
         self._subscribing = Subscribing(state, self._table, self._retained, self._closing)
         self._egress = Egress(state, self._closing)
+        self._permitting = Permitting(state)
         self._wake_at_ms = 0
 
     @property
@@ -163,8 +166,8 @@ class GatewayCore:
             case FromPeer(link, frame):
                 self._peers.received(link, frame)
                 self._subscribing.peers_changed(self._peers.links)
-            case Opened(socket, listener, _):
-                self._connecting.opened(socket, listener)
+            case Opened(socket, listener, _, address):
+                self._connecting.opened(socket, listener, address)
             case Malformed(socket, code, detail, version):
                 self._malformed(socket, ReasonCode(code), detail, version)
             case SocketLost(socket, why):
@@ -198,6 +201,8 @@ class GatewayCore:
                 self._closing.stop()
             case SettingsChanged(options):
                 state.options = options
+            case AccessChanged(access):
+                self._permitting.changed(access)
             case _ as never:
                 assert_never(never)
         return []
@@ -276,7 +281,9 @@ class GatewayCore:
                 assert isinstance(entry, Release)
                 self._inbound.released(connection, entry, reply)
             case Connected():
-                if not reply.conn:
+                if reply.refused:
+                    self._closing.refuse(connection, ReasonCode(reply.refused), "refused by the home")
+                elif not reply.conn:
                     self._connecting.ask_again(connection, entry)
                 elif self._connecting.connected(connection, reply):
                     self._online(connection)

@@ -2,7 +2,7 @@
 
 Deliver is the hot path: the bytes of a message are cut once, however many connections get it, and a delivery appends three
 slices and a packet id.  Properties, sizes and ages are looked at only when a flag of the message or a limit of the client
-says so.  A message that must not be sent any more, or cannot (too old, larger than the client takes [MQTT-3.1.2-24]), is
+says so.  A message that the rules keep from its client, or that is too old, or larger than the client takes [MQTT-3.1.2-24], is
 acknowledged to the session actor in the client's place, so the session goes on as if it had been delivered.
 
 Windows and packet ids of durable sessions belong to the session actor; those of ephemeral ones to gateway.ephemeral.
@@ -45,8 +45,10 @@ class Egress:
             connection = by_conn(conn)
             if connection is None or connection.phase is not Phase.ONLINE:
                 continue
+            guard = connection.guard
             if (
-                per_delivery or connection.packet_max or (connection.version == MQTT_5 and any(identifiers))
+                (guard is not None and not guard.reads_all(frame, indexes))
+                or per_delivery or connection.packet_max or (connection.version == MQTT_5 and any(identifiers))
                 or (connection.congested and connection.memory)
             ):  # fmt: skip
                 self._deliver_with_care(connection, frame, templates, indexes, packet_ids, firsts, identifiers)
@@ -70,12 +72,17 @@ class Egress:
     ) -> None:  # fmt: skip
         state = self._state
         is_5 = connection.version == MQTT_5
+        guard = connection.guard
         for index, packet_id, first, identifier in zip(indexes, packet_ids, firsts, identifiers, strict=True):
             if not packet_id and connection.congested and connection.memory:
                 state.counters.live_dropped_slow += 1
                 continue
             template = templates[index]
             topic, body, published_at_ms, flags = frame.messages[index]
+            if guard is not None and not guard.may_read(topic):
+                state.counters.deliveries_suppressed += 1
+                self._done_unsent(connection, packet_id, first)
+                continue
             if flags & PER_DELIVERY:
                 expiry_s = message_expiry(body)
                 if expiry_s is not None:
@@ -99,8 +106,13 @@ class Egress:
             state.counters.durable_delivered += 1
 
     def _done_unsent(self, connection: Connection, packet_id: int, first: int) -> None:
-        """Acknowledge a delivery in the client's place: PUBACK, or the PUBREC with an error that ends a QoS 2 delivery."""
-        if first & 4:
+        """Acknowledge a delivery in the client's place: PUBACK, or the PUBREC with an error that ends a QoS 2 delivery.
+
+        One that may have been sent before ends by PUBREL and PUBCOMP: the client may hold its identifier from its former connection,
+        and would take the next message under it for a repeat [MQTT-4.3.3-10]."""
+        if first & 4 and first & _DUP:
+            self._state.outbox.acked(connection, PUBREC, [packet_id])
+        elif first & 4:
             self._failed(connection, packet_id)
         elif packet_id:
             self._state.outbox.acked(connection, PUBACK, [packet_id])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from access.rules import Access
 from gateway.frames import Frame as PeerFrame
 from gateway.options import Options
 from mqtt.packets import Item
@@ -19,11 +20,14 @@ from shards.frames import Entry, Live, Reply, Superseded
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A network connection was accepted.  socket: a number of the shell that is never used twice.  listener: its name."""
+    """A network connection was accepted.  socket: a number of the shell that is never used twice.  listener: its name.
+
+    address: from where it comes, as rules know it; empty: not known."""
 
     socket: int
     listener: str
     peer: str
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,13 @@ class SettingsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessChanged:
+    """Other rules from now on, for connections that are there too."""
+
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
 class Stopping:
     """Graceful shutdown: no new connections; every client gets DISCONNECT 0x8B once its acknowledgements are out."""
 
@@ -160,6 +171,7 @@ class Stopping:
 Event: TypeAlias = (
     Opened | Received | Malformed | SocketLost | Congested | ShardLinked | ShardLost | Replied | FromShard | RetainedTold
     | SessionLinked | SessionLost | FromSession | PeerLinked | PeerLost | FromPeer | TickEnded | Stopping | SettingsChanged
+    | AccessChanged
 )  # fmt: skip
 
 

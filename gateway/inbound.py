@@ -13,7 +13,8 @@ who publish to it.
 
 A message that the store refuses for its quota gets 0x97; 3.1.1 has no such answer, so the connection is closed: an
 acknowledgement would be a lie, and silence would keep the client waiting for ever.  A topic that clients may not publish
-to gets 0x90; a 3.1.1 client is acknowledged and nothing is done, as its specification has it.
+to gets 0x90, one that the rules keep from this client 0x87; a 3.1.1 client is acknowledged and nothing is done, as its
+specification has it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from gateway.connection import AWAITING_ANSWER, AWAITING_PUBREL, OWN_BOUND, SHAR
 from gateway.fanout import Fanout
 from gateway.live import LiveTable
 from gateway.outbox import ShardQueue
+from gateway.permitting import may_publish
 from gateway.state import State
 from mqtt.encode import acks, encode
 from mqtt.packets import MQTT_5, Ack, AckKind, Publish, PublishRun
@@ -83,7 +85,9 @@ class Inbound:
         if not state.options.retain and any(flag & 1 for flag in flags):
             self._closing.violation(connection, "RETAIN, which is not available", ReasonCode.RETAIN_NOT_SUPPORTED)  # [MQTT-3.2.2-14]
             return
-        if _DOLLAR not in [topic[0] for topic in topics]:
+        profile = connection.profile
+        permitted = profile is None or (profile.publishable.issuperset(topics) and not any(flag & 1 for flag in flags))
+        if permitted and _DOLLAR not in [topic[0] for topic in topics]:
             if ways.count(_QOS1) == count:
                 connection.qos1_unanswered += count
                 self._to_shard(connection, count, flags, run.packet_ids, topics, run.bodies)
@@ -98,18 +102,26 @@ class Inbound:
         self._mixed(connection, run, ways)
 
     def _mixed(self, connection: Connection, run: PublishRun, ways: bytes) -> None:
-        """A run that does not go one way as a whole."""
+        """A run that does not go one way as a whole, or of which some may not be permitted."""
         taken: list[int] = []
         at_once: list[int] = []
         answered_later = 0
         state = self._state
         qos2_in = connection.qos2_in
+        profile = connection.profile
         if state.options.await_rel_ms:
             self._await_no_more(connection)
         for index, way in enumerate(ways):
             packet_id = run.packet_ids[index]
-            if is_reserved(run.topics[index]):
-                self._refuse_topic(connection, way, packet_id, connection.sent + answered_later)
+            topic = run.topics[index]
+            if is_reserved(topic):
+                state.counters.publishes_refused_topic += 1
+                self._refuse(connection, way, packet_id, connection.sent + answered_later, ReasonCode.TOPIC_NAME_INVALID)
+                continue
+            # What is under way already was permitted when it came: refused now, its id would be free for the client, and taken here.
+            if profile is not None and not (way == _QOS2 and packet_id in qos2_in) and not may_publish(profile, run.flags[index], topic):
+                state.counters.publishes_denied += 1
+                self._refuse(connection, way, packet_id, connection.sent + answered_later, ReasonCode.NOT_AUTHORIZED)
                 continue
             if way <= _KEPT:
                 at_once.append(index)
@@ -157,12 +169,11 @@ class Inbound:
             state.outbox.pause(connection, SHARD_BOUND)
             queue.paused[connection] = None
 
-    def _refuse_topic(self, connection: Connection, way: int, packet_id: int, after: int) -> None:
-        self._state.counters.publishes_refused_topic += 1
+    def _refuse(self, connection: Connection, way: int, packet_id: int, after: int, code: ReasonCode) -> None:
         if way <= _KEPT:
             return
         kind = AckKind.PUBACK if way == _QOS1 else AckKind.PUBREC
-        self._answer_in_turn(connection, after, encode(connection.version, Ack(kind, packet_id, ReasonCode.TOPIC_NAME_INVALID)))
+        self._answer_in_turn(connection, after, encode(connection.version, Ack(kind, packet_id, code)))
 
     def _answer_in_turn(self, connection: Connection, after: int, data: bytes) -> None:
         """An answer that needs no shard goes out when the first `after` messages of the connection have theirs."""

@@ -41,8 +41,16 @@ class LiveSub:
         self.identifier = identifier
         self.retain_topics: set[bytes] | None = None
         """While retained messages are being fetched for it: topics for which a newer retained message went out live."""
-        self.plain = not (options or identifier or connection.packet_max)
-        """Nothing about it changes the bytes of a QoS 0 message."""
+        self.plain = False
+        """Nothing about it changes the bytes of a QoS 0 message, or keeps one from its connection."""
+        self.settle()
+
+    def settle(self) -> None:
+        """After its connection got a guard, or lost it."""
+        connection = self.connection
+        self.plain = not (
+            self.no_local or self.retain_as_published or self.identifier or connection.packet_max or connection.guard is not None
+        )
 
 
 class Targets:

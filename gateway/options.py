@@ -81,6 +81,8 @@ class Counters:
     publishes_received: int = 0
     publishes_refused_quota: int = 0
     publishes_refused_topic: int = 0
+    publishes_denied: int = 0
+    """Refused by the rules."""
     publishes_repeated: int = 0
     publishes_await_rel_timed_out: int = 0
     """Of sessions that end with their connection; for the others the home shard counts."""
@@ -104,5 +106,7 @@ class Counters:
     """Those for which there was no other member."""
     retained_delivered: int = 0
     retained_pages_failed: int = 0
+    deliveries_suppressed: int = 0
+    """Not sent, because the rules do not let their takers read them."""
     subacks_unconfirmed: int = 0
     """SUBACKs sent although another gateway had not confirmed the filters in time."""

@@ -45,10 +45,14 @@ class Sending:
     def send(
         self, sub: LiveSub, qos: int, retain: int, template: PublishTemplate, published_at_ms: int, of_group: GroupMessage | None = None
     ) -> bool:
-        """One message to one subscriber; False when it is not sent because of its size or its age.
+        """One message to one subscriber; False when it is not sent because of its size, its age, or the rules.
 
         of_group: as what the message goes to another member when this one ends without having taken it."""
         connection = sub.connection
+        guard = connection.guard
+        if guard is not None and not guard.may_read(template.topic):
+            self._counters.deliveries_suppressed += 1
+            return False
         expires_ms = 0
         body = template.body
         if body[0]:
@@ -86,6 +90,9 @@ class Sending:
     def fits(self, sub: LiveSub, qos: int, template: PublishTemplate) -> bool:
         """Whether the subscriber can be sent this message, and nothing else has to go for it."""
         connection = sub.connection
+        guard = connection.guard
+        if guard is not None and not guard.may_read(template.topic):
+            return False
         if connection.packet_max:
             if sub.identifier:
                 template = PublishTemplate(template.topic, with_subscription_ids(template.body, (sub.identifier,)))

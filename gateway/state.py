@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
+from access.rules import OPEN, Access
 from gateway.connection import Connection, Phase
 from gateway.groups import GroupMessage
 from gateway.options import Counters, Options
@@ -35,6 +36,8 @@ class State:
     n_sessions: int
     options: Options
     rng: Random
+    access: Access = OPEN
+    """The rules in force."""
     counters: Counters = field(default_factory=Counters)
     outbox: Outbox = field(init=False)
     wheel: Wheel[Token] = field(default_factory=Wheel)

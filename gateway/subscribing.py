@@ -17,6 +17,7 @@ from gateway.connection import Connection, Phase
 from gateway.groups import is_shared
 from gateway.live import LiveSub, LiveTable
 from gateway.peers import Peer
+from gateway.permitting import may_subscribe
 from gateway.retained import Retained
 from gateway.state import State
 from gateway.wheel import Wheel
@@ -115,7 +116,10 @@ class Subscribing:
                     return None
                 code = error.reason
             else:
-                if parsed.group is not None and ((connection.durable and not connection.memory) or not options.shared):
+                profile = connection.profile
+                if profile is not None and not may_subscribe(profile, row.filter):
+                    code = ReasonCode.NOT_AUTHORIZED
+                elif parsed.group is not None and ((connection.durable and not connection.memory) or not options.shared):
                     code = ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
                 elif row.filter not in connection.subs:
                     count += 1

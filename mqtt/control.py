@@ -70,6 +70,8 @@ _BRIDGE_BIT: Final = 0x80
 _BLOCKS: Final[dict[bytes, tuple[Properties, bytes]]] = {}
 _BLOCKS_MAX: Final = 4_096
 _BLOCK_BYTES_MAX: Final = 128
+FILTERS_MAX: Final = 1_024
+"""Topic filters of one SUBSCRIBE or UNSUBSCRIBE, unless its owner says otherwise."""
 
 
 def protocol_of(data: bytes, pos: int, end: int) -> tuple[int | None, bool, int]:
@@ -173,15 +175,15 @@ def _message_properties(block: bytes) -> tuple[Properties, bytes]:
     return properties, stored
 
 
-def read_packet(kind: PacketType, version: int, role: Role, data: bytes, pos: int, end: int) -> Packet:
+def read_packet(kind: PacketType, version: int, role: Role, data: bytes, pos: int, end: int, filters_max: int = FILTERS_MAX) -> Packet:
     """Read any packet but CONNECT and PUBLISH."""
     match kind:
         case PacketType.PUBACK | PacketType.PUBREC | PacketType.PUBREL | PacketType.PUBCOMP:
             return _ack(AckKind(kind), version, data, pos, end)
         case PacketType.SUBSCRIBE:
-            return _subscribe(version, data, pos, end)
+            return _subscribe(version, data, pos, end, filters_max)
         case PacketType.UNSUBSCRIBE:
-            return _unsubscribe(version, data, pos, end)
+            return _unsubscribe(version, data, pos, end, filters_max)
         case PacketType.SUBACK:
             return _suback(version, data, pos, end)
         case PacketType.UNSUBACK:
@@ -211,10 +213,12 @@ def _ack(kind: AckKind, version: int, data: bytes, pos: int, end: int) -> Ack:
     return Ack(kind, packet_id, reason, properties)
 
 
-def _subscribe(version: int, data: bytes, pos: int, end: int) -> Subscribe:
+def _subscribe(version: int, data: bytes, pos: int, end: int, filters_max: int) -> Subscribe:
     packet_id, properties, pos = _id_and_properties(version, Place.SUBSCRIBE, data, pos, end)
     subscriptions: list[Subscription] = []
     while pos < end:
+        if len(subscriptions) == filters_max:
+            raise _too_many("SUBSCRIBE", packet_id, filters_max)
         topic_filter, pos = read_utf8(data, pos, end, "topic filter")
         options, pos = read_u8(data, pos, end, "subscription options")
         subscriptions.append(_subscription(version, topic_filter, options))
@@ -239,10 +243,16 @@ def _subscription(version: int, topic_filter: bytes, options: int) -> Subscripti
     return Subscription(topic_filter, qos, no_local, bool(options & 8), retain_handling)
 
 
-def _unsubscribe(version: int, data: bytes, pos: int, end: int) -> Unsubscribe:
+def _too_many(kind: str, packet_id: int, filters_max: int) -> ProtocolError:
+    return ProtocolError(ReasonCode.QUOTA_EXCEEDED, f"{kind} {packet_id} names more than {filters_max} topic filters")
+
+
+def _unsubscribe(version: int, data: bytes, pos: int, end: int, filters_max: int) -> Unsubscribe:
     packet_id, properties, pos = _id_and_properties(version, Place.UNSUBSCRIBE, data, pos, end)
     filters: list[bytes] = []
     while pos < end:
+        if len(filters) == filters_max:
+            raise _too_many("UNSUBSCRIBE", packet_id, filters_max)
         topic_filter, pos = read_utf8(data, pos, end, "topic filter")
         filters.append(topic_filter)
     if not filters:

@@ -22,7 +22,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
-from mqtt.control import protocol_of, read_connect, read_packet, read_publish
+from mqtt.control import FILTERS_MAX, protocol_of, read_connect, read_packet, read_publish
 from mqtt.framing import Role, check_first_byte, frame, remaining_length
 from mqtt.packets import MQTT_5, NO_PROPERTIES, Ack, AckKind, AckRun, Connect, Item, PacketType, PublishRun
 from mqtt.reason import ProtocolError, ReasonCode, malformed
@@ -64,10 +64,11 @@ class Decoder:
     CONNECT is refused, ``version`` is the one to answer in, or None when no answer can be read.
     ``role`` is whose eyes read: ``server`` reads what a client sends.
     ``connect_bytes_max`` is the limit while nobody knows who the peer is.
+    ``filters_max`` is how many topic filters one packet may name.
     ``names`` keeps the topic names that were checked already; connections share it.
     """
 
-    __slots__ = ("_connect_bytes_max", "_failure", "_held", "_names", "_packet_bytes_max", "_role", "_wanted", "version")
+    __slots__ = ("_connect_bytes_max", "_failure", "_filters_max", "_held", "_names", "_packet_bytes_max", "_role", "_wanted", "version")
 
     def __init__(
         self,
@@ -76,12 +77,14 @@ class Decoder:
         role: Role = "server",
         names: TopicNames = _SHARED_NAMES,
         connect_bytes_max: int | None = None,
+        filters_max: int = FILTERS_MAX,
     ) -> None:
         if version is None and role == "client":
             raise ValueError("a client knows its version")
         self.version = version
         self._packet_bytes_max = packet_bytes_max
         self._connect_bytes_max = packet_bytes_max if connect_bytes_max is None else min(connect_bytes_max, packet_bytes_max)
+        self._filters_max = filters_max
         self._role: Role = role
         self._names = names
         self._held = bytearray()
@@ -140,7 +143,7 @@ class Decoder:
             elif kind is PacketType.PUBLISH:
                 items.append(read_publish(version, self._role, first & 15, data, start, end, self._names))
             else:
-                packet = read_packet(kind, version, self._role, data, start, end)
+                packet = read_packet(kind, version, self._role, data, start, end, self._filters_max)
                 if isinstance(packet, Ack) and packet.reason is ReasonCode.SUCCESS and packet.properties is NO_PROPERTIES:
                     _add_acks(items, packet.kind, [packet.packet_id])
                 else:

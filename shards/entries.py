@@ -70,6 +70,7 @@ class Connect(NamedTuple):
 
     expiry_s 0 = ephemeral, EXPIRY_NEVER = never.  will: a Will as a plain sequence, or None.
     memory: a session that is made now lives in the memory of its session actor; one that is there stays what it is.
+    user, identity: who connects, by name and as access.identity packs it; nothing is the anonymous one.  peer: from where, for people.
     """
 
     client: bytes
@@ -78,10 +79,14 @@ class Connect(NamedTuple):
     protocol: int
     will: Sequence[Any] | None
     memory: bool = False
+    user: bytes = b""
+    identity: bytes = b""
+    peer: str = ""
 
 
 class Connected(NamedTuple):
-    """conn 0: the home is still erasing a former session of the client; nothing is connected, ask again.
+    """conn 0: the home is still erasing a former session of the client; nothing is connected, ask again.  Unless refused says why this
+    client does not get a connection (a reason code of CONNACK); then nothing has changed.
 
     session_id 0: ephemeral.  present: the session existed before.  memory: 0 for a durable session, else the owner token
     of the session actor that has it in memory, as in rows.SessionRow.  owner: the newest owner token that the home has given:
@@ -92,6 +97,7 @@ class Connected(NamedTuple):
     session_id: int
     memory: int = 0
     owner: int = 0
+    refused: int = 0
 
 
 NORMAL, WITH_WILL, LOST = 0, 1, 2

@@ -32,6 +32,7 @@ from shards.rows import (
     ConnectionRow,
     SessionRow,
     client_key,
+    pack_connection,
     pack_row,
     pack_session,
     split_client_key,
@@ -64,6 +65,7 @@ class Client:
     """The newest connection for which the session's owner has committed."""
     protocol: int = 4
     """After a restart that of an ephemeral one is not known: then it is taken for one of 3.1.1."""
+    identity: bytes = b""
 
 
 class FiredWill(NamedTuple):
@@ -108,7 +110,7 @@ class Homes:
                     found = SessionRow(*unpack_row(session)) if session else None
                     session_id, protocol = (found.session_id, found.protocol) if found else (0, 4)
                     will = Will(*row.will) if row.will else None
-                    self._hold(client, Client(row.conn, row.gateway, session_id, will, protocol=protocol))
+                    self._hold(client, Client(row.conn, row.gateway, session_id, will, protocol=protocol, identity=row.identity))
             start = rows[-1][0] + b"\x00"
 
     # ------------------------------------------------------------------ questions
@@ -177,13 +179,14 @@ class Homes:
         if session is not None:
             session = session._replace(expiry_s=entry.expiry_s, protocol=entry.protocol, due_ms=0)
         elif entry.expiry_s:
-            session = SessionRow(number, entry.expiry_s, entry.protocol, age_ms, 0, (token or NO_OWNER) if entry.memory else 0)
+            memory = (token or NO_OWNER) if entry.memory else 0
+            session = SessionRow(number, entry.expiry_s, entry.protocol, age_ms, 0, memory, entry.user or None)
         if session is not None:
             draft.put(client_key(SESSION, client), pack_session(session))
         will = Will(*entry.will) if entry.will else None
         session_id = session.session_id if session else 0
-        self._write(draft, client, ConnectionRow(number, gateway, 0, session_id == 0, list(will) if will else None))
-        self._hold(client, Client(number, gateway, session_id, will, protocol=entry.protocol))
+        self._write(draft, client, ConnectionRow(number, gateway, 0, session_id == 0, list(will) if will else None, entry.identity))
+        self._hold(client, Client(number, gateway, session_id, will, protocol=entry.protocol, identity=entry.identity))
         return Connected(number, resumes, session_id, session.memory if session else 0)
 
     def disconnect(self, draft: Draft, client: bytes, conn: int, how: int, expiry_s: int | None, age_ms: int, out: Outcome) -> bool:
@@ -228,7 +231,7 @@ class Homes:
                 return
             if timer.kind == WILL and row.will:
                 out.wills.append(FiredWill(client, Will(*row.will)))
-                self._write(draft, client, row._replace(will=None))
+                self._write(draft, client, row._replace(will=None, identity=b""))
             elif timer.kind == CONNECTION_END and row.ended_ms + EPHEMERAL_ROW_KEPT_MS <= age_ms and session is None:
                 draft.delete(client_key(CONNECTION, client))
 
@@ -275,14 +278,15 @@ class Homes:
         if will is not None and (not will.delay_s or session is None):
             out.wills.append(FiredWill(client, will))
             will = None
-        self._write_ended(draft, client, number, ended_ms, session, will)
+        self._write_ended(draft, client, number, ended_ms, session, will, state.identity)
         self._drop(client)
 
     def _write_ended(
-        self, draft: Draft, client: bytes, number: int, ended_ms: int, session: SessionRow | None, will: Will | None
+        self, draft: Draft, client: bytes, number: int, ended_ms: int, session: SessionRow | None, will: Will | None,
+        identity: bytes = b"",
     ) -> None:  # fmt: skip
         """The connection row of a client that is not connected, and the timers it is to have."""
-        row = ConnectionRow(number, "", max(ended_ms, 1), session is None, list(will) if will else None)
+        row = ConnectionRow(number, "", max(ended_ms, 1), session is None, list(will) if will else None, identity if will else b"")
         self._write(draft, client, row)
         for due_ms, kind in self.timers_of(row, session):
             self._timers.set(draft, due_ms, kind, client)
@@ -330,7 +334,7 @@ class Homes:
         return conn_no(self._counter, self._shard)
 
     def _write(self, draft: Draft, client: bytes, row: ConnectionRow) -> None:
-        draft.put(client_key(CONNECTION, client), pack_row(row))
+        draft.put(client_key(CONNECTION, client), pack_connection(row))
 
     def _hold(self, client: bytes, state: Client) -> None:
         self.live[client] = state

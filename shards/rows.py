@@ -100,18 +100,28 @@ def pack_progress(row: ProgressRow) -> bytes:
 
 
 def pack_session(row: SessionRow) -> bytes:
-    """Only the row of a session in memory has the last element."""
-    return pack_row(row if row.memory else row[:-1])
+    """Only the row of a session that has a user has the last element, and only that or the row of one in memory the last but one."""
+    if row.user is not None:
+        return pack_row(row)
+    return pack_row(row[:-1] if row.memory else row[:-2])
+
+
+def pack_connection(row: ConnectionRow) -> bytes:
+    """Only the row of a connection of somebody who is known has the last element."""
+    return pack_row(row if row.identity else row[:-1])
 
 
 class ConnectionRow(NamedTuple):
-    """gateway: name and incarnation of the gateway's link; ended_ms: age at which it ended, 0 while it lives."""
+    """gateway: name and incarnation of the gateway's link; ended_ms: age at which it ended, 0 while it lives.
+
+    identity: whose it is, as access.identity packs it; once it has ended, only with a will."""
 
     conn: int
     gateway: str
     ended_ms: int
     ephemeral: bool
     will: list[Any] | None
+    identity: bytes = b""
 
 
 class SessionRow(NamedTuple):
@@ -120,6 +130,7 @@ class SessionRow(NamedTuple):
     due_ms: age at which it expires when nobody comes back; 0 while connected or when it never expires.
     memory: 0 for a durable session.  Else it lives in the memory of the session actor that held this owner token (-1: nobody
     held one yet), and is gone with it: its only rows are this one and its incoming ids.
+    user: whose it is; None: the anonymous one's, or it was made when nobody asked.
     """
 
     session_id: int
@@ -128,6 +139,7 @@ class SessionRow(NamedTuple):
     created_ms: int
     due_ms: int
     memory: int = 0
+    user: bytes | None = None
 
 
 ADDING, ACTIVE = 0, 1

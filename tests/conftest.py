@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # In this order; whatever is not named comes between the two groups.
-FIRST = ("house", "config", "mqtt", "shards", "sessions", "gateway")
+FIRST = ("house", "config", "mqtt", "access", "shards", "sessions", "gateway")
 LAST = ("faultdisk", "interop", "gates", "broker", "cluster")
 STARTS_BROKERS = ("broker", "cluster")
 USES_SPARK = ("holdfast_spark", "pipeline", "lake")

@@ -22,6 +22,7 @@ class Owner:
     """Closes a connection with a DISCONNECT when its CONNECT has come."""
 
     connect_bytes_max = 1 << 20
+    filters_max = 1
     packet_bytes_max = 1 << 20
     write_buffer_max = 1 << 20
 
@@ -80,3 +81,12 @@ async def test_the_reason_for_a_close_reaches_a_client_that_is_sending(owner_at:
                 continue
         assert got == DISCONNECT
         assert (owner.items, owner.ends) == (taken, []), "a connection that we close takes nothing more and is not lost"
+
+
+async def test_a_packet_of_too_many_filters_is_refused_by_its_connection(owner_at: tuple[Owner, int]) -> None:
+    """The bound of the owner counts, and its core is told with what code the connection ends."""
+    owner, port = owner_at
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(CONNECT + bytes.fromhex("820b 0001 00 0001 61 00 0001 62 00"))
+        await asyncio.wait_for(owner.closes.wait(), 5)
+        assert owner.ends == ["0x97 SUBSCRIBE 1 names more than 1 topic filters"]

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 import structlog
 
+from actors import driver
 from actors.census import take_census
-from actors.controller import ControllerServer
+from actors.controller import STOP_S, STOPPED_TOGETHER, ControllerServer
+from actors.gateway import STOP_WITHIN_SECONDS
 from actors.host import Host, RunEnded
 from actors.launcher import CannotStart, _reserve
 from actors.logs import BoundedFile
@@ -26,11 +28,13 @@ from actors.probe import all_answer, mqtt_answers
 from actors.processes import identify
 from actors.run import Run, boot_id, record_run
 from actors.spec import LaunchSpec, running_text
-from actors.supervisor import pause_before_start
+from actors.supervisor import STOP_DRIVER_S, pause_before_start
 from actors.topology import Announcement, Health, ListenerInfo, Role, announce, read_announcements
+from cli import down
 from cli.up import launch_spec
 from config.load import load
 from config.schema import Config
+from gateway.options import Options
 from tests.actors.places import topology_in
 
 
@@ -381,6 +385,14 @@ async def test_gateways_are_stopped_first_and_shards_last_whatever_one_of_them_a
     cluster.log.clear()
     await controller.stop()
     assert cluster.log == ["stop gateway-0", "stop session-0", "stop shard-0", "stop shard-1"]
+
+
+def test_whoever_waits_for_others_to_stop_waits_longer_than_they_do() -> None:
+    """A bound that is less than one beneath it takes away what the other still waits for: shards beneath a gateway, a driver from all."""
+    one_after_another = sum(max(STOP_S[role] for role in roles) for roles in STOPPED_TOGETHER)
+    assert Options().stop_wait_ms / 1000 < STOP_WITHIN_SECONDS < STOP_S["gateway"]
+    assert one_after_another < driver.STOP_S < STOP_DRIVER_S < down.STOP_WITHIN_S
+    assert {role for roles in STOPPED_TOGETHER for role in roles} == set(STOP_S) == {"reader", "gateway", "session", "shard"}
 
 
 async def test_an_actor_ray_has_given_up_is_made_anew_and_one_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ OTHERS = {
     "pipeline.tokens": f'[{{name = "lake", sha256 = "{"0" * 64}", filters = ["#"]}}]',
 }
 """Another value of those for which there is none by the kind alone."""
-BY_SHELLS = ("log.level", "gateway.connect_bytes_max", "storage_quota")
+BY_SHELLS = ("log.level", "gateway.connect_bytes_max", "mqtt.filters_per_packet_max", "storage_quota")
 """Taken by the processes themselves, not by their cores."""
 
 

@@ -83,6 +83,17 @@ def test_a_message_larger_than_the_client_takes_is_done_without_being_sent() -> 
     assert shell.core.counters.durable_too_large == 2
 
 
+def test_what_may_have_been_sent_before_ends_by_pubrel_when_it_is_too_large_now() -> None:
+    """The client may hold its identifier: freed by a PUBREC with an error, it would make the next message a repeat of this one."""
+    shell = Shell()
+    client = shell.online("d", 5, expiry_s=9, maximum_packet_size=20)
+    row = (client.conn, [0, 0], [2, 3], b"\x3c\x3a", [0, 0])
+    effects = deliver(shell, [(b"a", b"\0" + b"x" * 20, 0)], row)
+    assert client.take() == []
+    assert effects == [ToSession(0, Acked(client.conn, PUBREC, [2], False)), ToSession(0, Acked(client.conn, PUBACK, [3], False))]
+    assert shell.core.counters.durable_too_large == 2
+
+
 def test_acknowledgements_of_a_durable_client_are_joined_per_turn() -> None:
     """One frame while the kind stays the same, in the order of the wire; an error is a frame of its own."""
     shell = Shell()

@@ -32,7 +32,7 @@ MAY_READ_ENVIRONMENT = {
 }
 
 # Floors of pure code: no await, clock, randomness, thread, process or socket. The shells in them, and what they do.
-PURE_FLOORS = ("config", "mqtt", "shards", "sessions", "gateway")
+PURE_FLOORS = ("config", "mqtt", "access", "shards", "sessions", "gateway")
 IMPURE = {
     *("asyncio", "concurrent", "multiprocessing", "os", "psutil", "random", "ray", "rocksdict", "secrets", "select"),
     *("selectors", "signal", "socket", "subprocess", "threading", "time", "uuid", "uvloop"),

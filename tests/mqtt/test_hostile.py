@@ -23,6 +23,7 @@ from mqtt.packets import (
     PublishRun,
     Subscribe,
     Subscription,
+    Unsubscribe,
     Will,
 )
 from mqtt.reason import ReasonCode
@@ -412,6 +413,20 @@ def test_every_truncation_of_a_full_connect_is_refused() -> None:
     content = wire[2:]
     for size in range(len(content)):
         assert refused(framed(0x10, content[:size]), None).reason in (MALFORMED, VIOLATION)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("first", [0x82, 0xA2])
+def test_one_packet_names_no_more_filters_than_it_may(first: int, version: int) -> None:
+    """SUBSCRIBE and UNSUBSCRIBE: as many as that are taken, one more refuses the packet before the others in it are looked at."""
+    head = b"\0\1" + b"\0" * (version == 5)
+    row = string("a") + b"\0" * (first == 0x82)
+    (taken,) = Decoder(version, 1 << 20, filters_max=3).feed(framed(first, head, row * 3))
+    assert isinstance(taken, Subscribe | Unsubscribe)
+    with pytest.raises(DecodeError) as error:
+        Decoder(version, 1 << 20, filters_max=3).feed(framed(first, head, row * 3, b"\xff\xff"))
+    assert error.value.reason is R.QUOTA_EXCEEDED
+    assert refused(framed(first, head, row * 1_025), version).reason is R.QUOTA_EXCEEDED
 
 
 def test_many_user_properties_cost_by_their_number() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from shards.engine import HOME_FAMILY
 from shards.frames import (
     LOST,
     NO_SESSION,
@@ -16,6 +19,7 @@ from shards.frames import (
     Checked,
     Commit,
     CommitDone,
+    Connect,
     Connected,
     Disconnect,
     Disconnected,
@@ -36,7 +40,19 @@ from shards.frames import (
     WorkDone,
 )  # fmt: skip
 from shards.ids import EXPIRY_NEVER
-from shards.rows import ACTIVE, SUBSCRIPTION, SubscriptionRow, pack_row, u64
+from shards.rows import (
+    ACTIVE,
+    CONNECTION,
+    SESSION,
+    SUBSCRIPTION,
+    ConnectionRow,
+    SessionRow,
+    SubscriptionRow,
+    client_key,
+    pack_row,
+    u64,
+    unpack_row,
+)
 from tests.shards.harness import G, Harness, S, connect, linked, poll, publish, route, topics
 
 
@@ -55,6 +71,35 @@ def test_late_frames_of_an_older_connection_have_no_effect() -> None:
     assert topics(poll(h, b"#", Place(position))) == []
     assert h.ask(G, Check([(b"c", old), (b"c", new.conn)])) == [Checked([old])]
     assert h.ask(3, publish(b"c", new.conn, b"t")) == [Published(False, b"")]
+
+
+def row_of(h: Harness, family: bytes) -> list[Any]:
+    value = h.engine.get(HOME_FAMILY, client_key(family, b"c"))
+    assert value is not None
+    return unpack_row(value)
+
+
+def test_the_rows_of_a_client_say_whose_they_are() -> None:
+    """The session has the name of who made it, whoever resumes it; the identity is there while it is connected, and then with its will."""
+    h = linked()
+    will = Will(b"w", 1, False, 30, b"\0gone")
+    (made,) = h.ask(G, Connect(b"c", False, 60, 5, will, False, b"ann", b"packed"))
+    assert isinstance(made, Connected)
+
+    def rows() -> tuple[bytes | None, bytes, bool]:
+        session = SessionRow(*row_of(h, SESSION))
+        row = ConnectionRow(*row_of(h, CONNECTION))
+        return session.user, row.identity, row.will is not None
+
+    assert rows() == (b"ann", b"packed", True)
+    h.reopen()
+    h.link(G, "gateway", "g0:a")
+    assert h.ask(G, Disconnect(b"c", made.conn, LOST, None)) == [Disconnected(False)]
+    assert rows() == (b"ann", b"packed", True), "its will is still to come"
+    h.pass_time(31_000)
+    assert rows() == (b"ann", b"", False)
+    (resumed,) = h.ask(G, Connect(b"c", False, 60, 5, None, False, b"bob", b"other"))
+    assert isinstance(resumed, Connected) and resumed.present and rows() == (b"ann", b"other", False)
 
 
 def test_connection_numbers_grow_over_crashes() -> None:

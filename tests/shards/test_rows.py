@@ -18,6 +18,7 @@ from shards.rows import (
     SessionRow,
     SubscriptionRow,
     client_key,
+    pack_connection,
     pack_progress,
     pack_range,
     pack_row,
@@ -34,6 +35,11 @@ GOLDEN = {
         ConnectionRow(513, "gateway-0:a", 0, False, [b"w", 1, True, 5, b"\0x"]),
         "9601cd0201ab676174657761792d303a6100c295c4017701c305c4020078",
     ),
+    "connection of somebody who is known": (
+        ConnectionRow(513, "g", 0, True, None, b"who"),
+        "9701cd0201a16700c3c0c40377686f",
+    ),
+    "session of a user": (SessionRow(513, 3600, 5, 7, 0, 0, b"u"), "9801cd0201cd0e1005070000c40175"),
     "session in memory": (SessionRow(513, 3600, 5, 7, 0, 3), "9701cd0201cd0e1005070003"),
     "subscription": (SubscriptionRow(b"a/+", 1, 2, 0, rows.ACTIVE, [(0, 99)]), "9701c403612f2b0102000191920063"),
     "range": (
@@ -57,6 +63,10 @@ GOLDEN = {
 def packed(row: tuple[Any, ...]) -> bytes:
     if isinstance(row, RangeRow):
         return pack_range(row)
+    if isinstance(row, ConnectionRow):
+        return pack_connection(row)
+    if isinstance(row, SessionRow):
+        return pack_session(row)
     return pack_progress(row) if isinstance(row, ProgressRow) else pack_row(row)
 
 
@@ -68,12 +78,14 @@ def test_values_are_the_golden_bytes_of_version_1(name: str) -> None:
     assert type(row)(*unpack_row(bytes.fromhex(golden))) == type(row)(*unpack_row(packed(row)))
 
 
-def test_only_the_row_of_a_session_in_memory_says_so() -> None:
-    """The row of a durable session has the bytes it always had."""
+def test_only_the_row_of_a_session_in_memory_or_of_a_user_says_so() -> None:
+    """The row of any other session has the bytes it always had; no user is not the same as the one without a name."""
     row = SessionRow(513, 3600, 5, 7, 0)
     assert pack_session(row).hex() == "9601cd0201cd0e10050700"
     assert SessionRow(*unpack_row(pack_session(row))) == row
-    assert pack_session(row._replace(memory=3)) == pack_row(row._replace(memory=3))
+    assert pack_session(row._replace(memory=3)) == pack_row(row._replace(memory=3)[:-1])
+    nameless = row._replace(user=b"")
+    assert SessionRow(*unpack_row(pack_session(nameless))) == nameless != row
 
 
 def test_a_row_of_a_newer_version_is_refused() -> None:

@@ -1,0 +1,1 @@
+"""The floor of rights: who somebody is, and what he may do.  Pure code, asked by gateways and shards alike (docs/access.md)."""

@@ -1,0 +1,27 @@
+"""What a connection may read: asked for each message that leaves for it, by its topic.
+
+A connection has one while there are rules for it (gateway.permitting).  Nothing is asked about what has left: behind a PUBREC only PUBREL
+goes out (PROTOCOLS 12).
+"""
+
+from __future__ import annotations
+
+from access.profile import Profile
+from access.rights import Right
+from sessions.frames import Deliver
+
+
+class Guard:
+    __slots__ = ("_profile",)
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+
+    def reads_all(self, frame: Deliver, indexes: list[int]) -> bool:
+        """Whether all of these messages are known to be readable; False: each has to be asked for."""
+        messages = frame.messages
+        return self._profile.readable.issuperset([messages[index][0] for index in indexes])
+
+    def may_read(self, topic: bytes) -> bool:
+        profile = self._profile
+        return topic in profile.readable or profile.may(Right.SUBSCRIBE, topic)
