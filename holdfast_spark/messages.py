@@ -63,6 +63,8 @@ class Outgoing:
     topics: list[bytes] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     size: int = 0
+    complete: bool = False
+    """A row has come that is not in it, so whatever comes it stays as it is."""
 
     def add(self, flag: int, client: bytes, topic: bytes, body: bytes) -> None:
         self.flags.append(flag)
@@ -101,6 +103,7 @@ def blocks(batches: Iterable[pa.RecordBatch], where: Mapping[str, int], rules: R
         for flag, client, topic, body in _messages(batch, where, rules):
             more = len(client) + len(topic) + len(body)
             if block.flags and (len(block.flags) == BLOCK_ROWS or block.size + more > BLOCK_BYTES):
+                block.complete = True
                 yield block
                 block = Outgoing()
             block.add(flag, client, topic, body)

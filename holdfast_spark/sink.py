@@ -99,14 +99,14 @@ class Sink:
         began = clock()
         with (connect or _connect)(self.endpoint) as client:
             for number, block in enumerate(blocks(batches, self.where, rules)):
-                if last is not None:
+                if self.rows_per_s is not None and (early := began + rows / self.rows_per_s - clock()) > 0:
+                    sleep(early)
+                rows += len(block.flags)
+                last = Numbered(f"{query}/{partition}", batch, number, block)
+                if block.complete:
                     answer = last.sent(client)
                     stored += int(answer["stored"])
                     repeated += bool(answer["repeated"])
-                if self.rows_per_s is not None and (early := began + rows / self.rows_per_s - clock()) > 0:
-                    sleep(early)
-                last = Numbered(f"{query}/{partition}", batch, number, block)
-                rows += len(block.flags)
         return Sent(rows, stored, 0 if last is None else last.number, repeated, last)
 
     def finish(self, messages: Iterable[WriterCommitMessage | None]) -> None:
