@@ -74,6 +74,11 @@ def sealed(client: Client, rows_per_unit: int = 250_000) -> Filled:
     return Filled(
         str(cuts["store"]),
         tuple(Unit(int(each["shard"]), int(each["generation"]), int(each["from"]), int(each["to"])) for each in units),
-        sum(int(each["rows"]) for each in units),
+        sum(
+            int(each["rows"])
+            for shard, told in cuts["shards"].items()
+            for each in told["generations"]
+            if each["until"] is not None and int(each["until"]) <= ends[int(shard)]
+        ),
         ends,
     )

@@ -58,7 +58,10 @@ def written(made: Sink, batches: Iterator[pa.RecordBatch], query: str, batch: in
     [
         ({}, "option brokers is missing"),
         ({"brokers": "b"}, "option token is missing"),
-        ({"brokers": "b", "token": "x", "topicFilter": "#"}, "option 'topicFilter' is unknown; wanted is topicPrefix or .*docs/pipeline.md"),
+        (
+            {"brokers": "b", "token": "x", "topicFilter": "#"},
+            "option 'topicFilter' is unknown; wanted is topicPrefix or .*docs/pipeline.md",
+        ),
         ({"brokers": "b", "token": "x", "topicPrefix": "a/#"}, "option topicPrefix is 'a/#'; wanted is"),
         ({"brokers": "b", "token": "x", "topicPrefix": "$SYS/"}, "option topicPrefix"),
         ({"brokers": "b", "token": "x", "allowRetain": "yes"}, "option allowRetain is 'yes'; wanted is true or false"),
