@@ -4,12 +4,12 @@ A writer (a pipeline, a replay) has a name and numbers what it writes by (batch,
 was taken last, in the same record as its messages, so whoever does not know whether a block has arrived sends it again. Each message goes
 the way of a will: it enters here, since its client is at home here, is stored when somebody wants it, and is told to live subscribers.
 
-    first block -> row -> ... -> not used for 30 days: gone
+    first block -> row -> ... -> not used for 30 days: gone; the row of a single write after a day, when room is needed
 
 Holds after every call (see check):
 1. the table in RAM equals the rows as of everything submitted, in the order in which they were used; there are at most WRITERS_MAX;
 2. a block is taken whole or not at all, and only when it is above the row of its writer;
-3. what is refused changes nothing, so the same block may come again.
+3. what is refused changes nothing of what was taken, so the same block may come again.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ NAME_BYTES_MAX = 256
 MESSAGES_MAX = 4096
 """Of one block."""
 UNUSED_KEPT_MS = 30 * 86_400_000
+ONCE = b"once-"
+"""So begin the names of writers that nobody names again: of one write, and of no other."""
+ONCE_KEPT_MS = 86_400_000
+"""How long they stay though others need their room."""
 FORGOTTEN_PER_RECORD = 500
 ROLES = ("reader", "admin")
 """Whose links may write so."""
@@ -86,7 +90,7 @@ class Writers:
         if row is not None and (entry.batch, entry.block) <= (row.batch, row.block):
             self.repeated += 1
             return Appended(APPEND_REPEATED, 0), 0
-        if not self._publishing.room or (row is None and len(self._rows) >= WRITERS_MAX):
+        if not self._publishing.room or (row is None and not self._has_room(draft, age_ms)):
             return Appended(APPEND_FULL, 0), 0
         self._publishing.taken += len(entry.topics)
         self.appended += len(entry.topics)
@@ -114,6 +118,16 @@ class Writers:
                 return
             del self._rows[name]
             draft.delete(WRITER + name)
+
+    def _has_room(self, draft: Draft, age_ms: int) -> bool:
+        """For one more. Where there is none, writes that are over make it, some in a record."""
+        if len(self._rows) < WRITERS_MAX:
+            return True
+        over = (name for name, row in self._rows.items() if name.startswith(ONCE) and age_ms - row.used_ms > ONCE_KEPT_MS)
+        for name in list(islice(over, FORGOTTEN_PER_RECORD)):
+            del self._rows[name]
+            draft.delete(WRITER + name)
+        return len(self._rows) < WRITERS_MAX
 
     def check(self, draft: Draft) -> None:
         rows = {key[1:]: WriterRow(*unpack_row(value)) for key, value in draft.scan(WRITER, WRITERS_MAX + 1)}

@@ -211,6 +211,22 @@ def test_there_is_a_bound_to_writers_and_those_who_stopped_are_forgotten(monkeyp
     assert append(h, block(0, b"a", writer=b"more")).code == APPEND_TAKEN
 
 
+def test_single_writes_that_are_over_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Property: a job that writes every few minutes never fills the table; no other row goes before its time, and none of this day.
+    monkeypatch.setattr(writers, "WRITERS_MAX", 3)
+    h = with_reader()
+    for name in (b"stream/0", b"once-1/0", b"once-2/0"):
+        assert append(h, block(0, b"a", writer=name)).code == APPEND_TAKEN
+    h.pass_time(DAY_MS // 2)
+    assert append(h, block(1, b"a", writer=b"once-2/0")).code == APPEND_TAKEN
+    assert append(h, block(0, b"a", writer=b"once-3/0")) == Appended(APPEND_FULL, 0)
+    h.pass_time(DAY_MS // 2 + 1000)
+    assert append(h, block(0, b"a", writer=b"once-3/0")).code == APPEND_TAKEN
+    assert [key for key, _ in rows(h)] == [b"Aonce-2/0", b"Aonce-3/0", b"Astream/0"]
+    assert append(h, block(0, b"a", writer=b"stream/1")) == Appended(APPEND_FULL, 0)
+    h.reopen()
+
+
 def test_live_subscribers_are_told_of_each_message_when_it_is_committed() -> None:
     # Property: gateways and session actors, nobody else, and nobody before the commit; in the order of the block.
     h = with_reader()
