@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+from unicodedata import category
 
 import msgpack
 
 from access.rights import Right
 
 PACKED_BYTES_MAX: Final = 8_192
+NAME_BYTES_MAX: Final = 256
 _VERSION = 1
 _ALL_RIGHTS = sum(Right)
 _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
@@ -68,6 +70,21 @@ class Identity:
             )
         except (msgpack.UnpackException, TypeError, ValueError) as error:
             raise ValueError(f"not an identity: {error}") from None
+
+
+def check_name(name: str, what: str = "the user name") -> str:
+    """What may be the name of a user or a group, as it is.  Raises ValueError, without the name: some of what is tried is a secret."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} has no form in UTF-8") from None
+    if not 1 <= size <= NAME_BYTES_MAX:
+        raise ValueError(f"{what} has {size} bytes, 1 to {NAME_BYTES_MAX} are allowed")
+    if not name.isprintable():
+        for position, character in enumerate(name, start=1):
+            if category(character) == "Cc":
+                raise ValueError(f"{what} has the control character U+{ord(character):04X} at place {position}")
+    return name
 
 
 def _grant(rights: Any, filters: Any) -> Grant:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from access.identity import ANONYMOUS, PACKED_BYTES_MAX, Grant, Identity
+from access.identity import ANONYMOUS, NAME_BYTES_MAX, PACKED_BYTES_MAX, Grant, Identity, check_name
 from access.rights import Right
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -72,3 +72,28 @@ def test_an_identity_has_a_largest_size() -> None:
         large.pack()
     with pytest.raises(ValueError, match="at most 8192 are allowed"):
         Identity.unpack(b"\x96" * (PACKED_BYTES_MAX + 1))
+
+
+@pytest.mark.parametrize("name", ["a", "meter-7", "Zoë", "a b", "\u200b", "\u00a0", "𝛂", "x" * NAME_BYTES_MAX, "é" * (NAME_BYTES_MAX // 2)])
+def test_names_are_taken_as_they_are(name: str) -> None:
+    """Nothing is folded or trimmed: two names that differ are two users."""
+    assert check_name(name) is name
+
+
+@pytest.mark.parametrize(
+    ("name", "story"),
+    [
+        ("", "the user name has 0 bytes, 1 to 256 are allowed"),
+        ("é" * 129, "the user name has 258 bytes"),
+        ("ann\x00", r"the user name has the control character U\+0000 at place 4"),
+        ("\x7fann", r"U\+007F at place 1"),
+        ("a\x85b", r"U\+0085 at place 2"),
+        ("a\nb", r"U\+000A at place 2"),
+        ("\ud800", "the user name has no form in UTF-8"),
+    ],
+)
+def test_what_is_no_name_is_refused_without_being_repeated(name: str, story: str) -> None:
+    """What stands in the place of a name may be somebody's password, and goes into a log."""
+    with pytest.raises(ValueError, match=story) as found:
+        check_name(name)
+    assert not name or name not in str(found.value)
