@@ -14,7 +14,7 @@ import codecs
 import hashlib
 import hmac
 import re
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
@@ -141,7 +141,7 @@ class Users:
 
 
 def verify(entry: str, password: bytes) -> bool:
-    """Raises EntryError for what `read_password_file` does not take."""
+    """Raises EntryError for what `read_password_file` does not take, and argon2's VerificationError when it cannot say: both are no yes."""
     return _parse(entry).matches(password)
 
 
@@ -258,10 +258,14 @@ def _between(what: str, text: str, low: int, high: int) -> int:
 
 
 def _bytes(text: str, what: str) -> bytes:
+    """As strict as argon2's own reader, which wants the one form that an encoder writes: what was read can be checked later."""
     try:
-        return b64decode(text, validate=True)
+        data = b64decode(text, validate=True)
     except binascii.Error:
-        raise EntryError(f"a {what} that is no base64") from None
+        data = None
+    if data is None or b64encode(data).decode() != text:
+        raise EntryError(f"a {what} that is no base64")
+    return data
 
 
 def _digest(text: str) -> bytes:
