@@ -213,14 +213,13 @@ class _Reading:
         self._firsts.setdefault((head, len(digest)), entry)
 
     def absent(self) -> str | None:
-        """An entry of the commonest kind with a digest of zeros, which no password has."""
+        """An entry of the commonest kind with a digest that no password has: every character an A."""
         if not self._heads:
             return None
         ((kind, _),) = self._heads.most_common(1)
         front, _, digest = self._firsts[kind].rpartition("$")
-        zero = "." if _CRYPT.fullmatch(self._firsts[kind]) else "A"
         padding = len(digest) - len(digest.rstrip("="))
-        return f"{front}${zero * (len(digest) - padding)}{'=' * padding}"
+        return f"{front}${'A' * (len(digest) - padding)}{'=' * padding}"
 
 
 def _parse(entry: str) -> Entry:

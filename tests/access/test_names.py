@@ -18,12 +18,14 @@ KEY = derive_private_key(7, SECP256R1())
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def certificate(*common_names: str, alternative: list[x509.GeneralName] | None = None, serial: int = 0xA1B) -> bytes:
+def certificate(*common_names: str, alternative: list[x509.GeneralName] | None = None, serial: int = 0xA1B, more: str = "") -> bytes:
     """Signed by itself: who signed it is the affair of TLS."""
     subject = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "plant")] + [cn(name) for name in common_names])
     builder = x509.CertificateBuilder(subject, subject, KEY.public_key(), serial, WHEN, WHEN.replace(year=2030))
     if alternative is not None:
         builder = builder.add_extension(x509.SubjectAlternativeName(alternative), critical=False)
+    if more:
+        builder = builder.add_extension(x509.UnrecognizedExtension(x509.ObjectIdentifier(more), b"\x05\x00"), critical=False)
     return builder.sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
 
@@ -108,6 +110,27 @@ def test_what_is_no_certificate_is_refused(der: bytes) -> None:
     """In one sentence."""
     with pytest.raises(CertificateError, match=r"^a certificate that cannot be read$"):
         names_of(der, "cn")
+
+
+def patched(der: bytes, before: str, after: str) -> bytes:
+    """One place of it, which is there, written anew."""
+    assert der.count(bytes.fromhex(before)) == 1
+    return der.replace(bytes.fromhex(before), bytes.fromhex(after))
+
+
+@pytest.mark.parametrize(
+    "der",
+    [
+        pytest.param(patched(WHOLE, "a003020102", "a003020105"), id="a version that is not there"),
+        pytest.param(patched(certificate(alternative=EACH[3:]), "8803550403", "8503550403"), id="a kind of name that is not there"),
+        pytest.param(patched(certificate(alternative=EACH[:1], more="1.2.3.4"), "06032a0304", "0603551d11"), id="two lists of names"),
+    ],
+)
+@pytest.mark.parametrize("which", ["san_dns", "san_uri"])
+def test_what_is_in_no_certificate_makes_it_unreadable(der: bytes, which: str) -> None:
+    """A list of names of which a part is not understood has no name for us."""
+    with pytest.raises(CertificateError, match="cannot be read"):
+        names_of(der, which)
 
 
 def test_a_certificate_has_a_largest_size() -> None:

@@ -295,7 +295,7 @@ def test_a_file_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_is_not_there_costs_what_most_entries_cost(maker: str) -> None:
     """The same form with the same parameters, and no password fits it."""
     entry = MAKERS[maker](b"secret")
-    lines = [f"u{number}:{entry}" for number in range(2)] + [f"other:{salted() if maker != 'salted' else pbkdf2()}"]
+    lines = [f"other:{salted() if maker != 'salted' else pbkdf2()}"] + [f"u{number}:{entry}" for number in range(2)]
     absent = read_password_file("\n".join(lines).encode()).absent
     assert absent is not None and len(absent) == len(entry)
     assert absent.rsplit("$", 1)[0] == entry.rsplit("$", 1)[0]
