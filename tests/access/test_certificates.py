@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from access.names import CERTIFICATE_BYTES_MAX, IDENTITIES, CertificateError, names_of
+from access.certificates import CERTIFICATE_BYTES_MAX, IDENTITIES, CertificateError, names_of
 
 KEY = derive_private_key(7, SECP256R1())
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
