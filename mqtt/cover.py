@@ -27,16 +27,13 @@ def covers_levels(outer: Sequence[bytes], inner: Sequence[bytes]) -> bool:
     """`covers` for callers that have the levels of valid filters at hand, where `$share` has no meaning."""
     if _leaves_out(outer, inner):
         return False  # An inner wildcard there does not match such topics either.
-    wide, narrow = _explicit(outer), _explicit(inner)
-    whole, rest = wide[-1] == _REST, narrow[-1] == _REST
-    wide_count, narrow_count = len(wide) - whole, len(narrow) - rest
-    if whole:
-        # Inner's # matches its parent level too, so topics of as few levels as stand before it: a # further behind would miss those.
-        if wide_count > narrow_count:
+    inner = _explicit(inner)
+    for level, own in zip(outer, inner, strict=False):
+        if level == _REST:
+            return True
+        if own == _REST or level not in (_ONE, own):
             return False
-    elif rest or wide_count != narrow_count:
-        return False
-    return all(level in (_ONE, own) for level, own in zip(wide[:wide_count], narrow, strict=False))
+    return _ends_with(outer, inner)
 
 
 def intersects(one: str | bytes, other: str | bytes) -> bool:
@@ -57,9 +54,13 @@ def intersects_levels(one: Sequence[bytes], other: Sequence[bytes]) -> bool:
             return True
         if own != its and _ONE not in (own, its):
             return False
-    longer, count = (one, len(other)) if len(one) > len(other) else (other, len(one))
-    # What matches the shorter has as many levels as it: enough for the parent level of a #, and for nothing else that is longer.
-    return len(longer) == count or longer[count] == _REST
+    return _ends_with(one, other) or _ends_with(other, one)
+
+
+def _ends_with(longer: Sequence[bytes], levels: Sequence[bytes]) -> bool:
+    """Of two that agree as far as both go: whether the first matches topics of as many levels as the second has; # includes its parent."""
+    count = len(levels)
+    return len(longer) == count or (len(longer) > count and longer[count] == _REST)
 
 
 def _leaves_out(outer: Sequence[bytes], inner: Sequence[bytes]) -> bool:
