@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+from random import Random
 from weakref import ref
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from access.decide import decide, decide_filter
@@ -67,17 +68,14 @@ CLIENTS = st.tuples(
 ASKED = st.lists(st.tuples(st.integers(0, 2), RIGHTS, st.sampled_from(TOPICS), st.sampled_from(FILTERS)), min_size=1, max_size=20)
 
 
-@given(st.lists(RULES, max_size=6), st.sampled_from([0, FOUND_FROM]), st.lists(CLIENTS, min_size=3, max_size=3), ASKED)
+@settings(max_examples=50)
+@given(st.lists(RULES, min_size=1, max_size=6), st.lists(CLIENTS, min_size=3, max_size=3), ASKED)
 def test_a_profile_never_differs_from_the_rules(
     rules: list[Rule],
-    more: int,
     clients: list[tuple[Identity, bytes, str]],
     asked: list[tuple[int, Right, bytes, bytes]],
 ) -> None:
-    """Few rules or so many that they are looked up, with all that is kept and shared by several clients."""
-    nobody = Subject(users=Names(frozenset(["nobody"])))
-    # They fit, and say nothing about these topics; then come those in question, and others about somebody else.
-    rules = [*[Rule(False, Right(63), (parse_template(f"far/{n}/#"),)) for n in range(more)], *rules, Rule(True, Right(63), (), nobody)]
+    """With all that is kept, and shared by several clients."""
     access = compile_access(1, rules, claims=True, decides=False)
     profiles = [access.profile(who, client, listener, "10.0.0.1") for who, client, listener in clients]
     for index, right, topic, topic_filter in [*asked, *asked]:
@@ -90,6 +88,24 @@ def test_a_profile_never_differs_from_the_rules(
         assert profile.grant(right, topic_filter) is decide_filter(bound, right, topic_filter)
         assert all(decide(bound, Right.PUBLISH, each) for each in profile.publishable)
         assert all(decide(bound, Right.SUBSCRIBE, each) for each in profile.readable)
+
+
+@pytest.mark.parametrize("count", [FOUND_FROM - 1, FOUND_FROM, 3 * FOUND_FROM])
+@pytest.mark.parametrize("seed", range(8))
+def test_many_rules_that_are_looked_up_decide_as_if_each_was_asked(seed: int, count: int) -> None:
+    """In their order, with all that placeholders may have become; every topic and every right."""
+    draw = Random(seed)
+    templates = [parse_template(text) for text in TEMPLATES if draw.random() < 0.7]
+    rights = [Right.PUBLISH, Right.SUBSCRIBE, Right.PUBLISH | Right.RETAIN]
+    rules = [Rule(draw.random() < 0.5, draw.choice(rights), (draw.choice(templates),)) for _ in range(count)]
+    access = compile_access(1, rules, claims=False, decides=False)
+    for name in NAMES:
+        who, client = Identity(name, "password"), draw.choice(NAMES).encode()
+        bound = [rule.bind(values_of(who, client)) for rule in rules]
+        profile = access.profile(who, client, "tcp", "10.0.0.1")
+        assert profile is not None
+        for topic in TOPICS:
+            assert [profile.may(right, topic) for right in rights] == [decide(bound, right, topic) for right in rights]
 
 
 def ruled(text: str) -> Ruled:
@@ -143,6 +159,7 @@ def test_all_sets_together_are_bounded() -> None:
     assert sum(len(profile.publishable) for profile in profiles) == 8 and profiles[1].readable == {b"read"}
     assert profiles[2].may(Right.SUBSCRIBE, b"one more")
     assert [profile.publishable | profile.readable for profile in profiles] == [set(), set(), {b"one more"}]
+    assert profiles[0].may(Right.PUBLISH, b"next") and profiles[2].readable == {b"one more"}, "there is room again"
 
 
 def test_connections_share_a_profile_when_the_same_rules_say_the_same_of_them() -> None:
