@@ -50,7 +50,7 @@ def decide_filter(rules: Sequence[Bound], right: Right, topic_filter: bytes) -> 
 
 
 def _names(rule: Bound, levels: Sequence[bytes]) -> bool:
-    for each in rule.filters:  # noqa: SIM110 - this runs for each rule, and any() would take 1.3 to 1.6 times as long
+    for each in rule.filters:  # noqa: SIM110 - this runs for each rule, and any() takes 1.3 times as long
         if matches_levels(each, levels):
             return True
     return False
