@@ -12,7 +12,7 @@ from access.placeholders import values_of
 from access.profile import Fitting, Profile, RuledProfile, Shelf
 from access.rights import Extent, Right
 from access.rules_file import Rule
-from access.subjects import Register, caller
+from access.subjects import EVERYBODY, Register, caller
 
 
 class Access(Protocol):
@@ -34,6 +34,8 @@ class Ruled:
         self._rules = rules
         self._claims = claims
         self._open = is_open
+        # Many rules are about everybody, and need not be asked whether they are.
+        self._about_all = [rule.subject == EVERYBODY and rule.unless is None for rule in rules]
         self._register = Register([rule.subject for rule in rules])
         self._shelf = Shelf()
         self._fitting: WeakValueDictionary[tuple[int, ...], Fitting] = WeakValueDictionary()
@@ -46,7 +48,8 @@ class Ruled:
         if self._open and not grants and who.how != "pipeline":
             return None
         asks = caller(who, client, listener, address)
-        fitting = self._fitting_of(tuple([position for position in self._register.of(asks) if self._rules[position].fits(asks)]))
+        about_all, rules = self._about_all, self._rules
+        fitting = self._fitting_of(tuple([each for each in self._register.of(asks) if about_all[each] or rules[each].fits(asks)]))
         known = values_of(who, client) if fitting.names else {}
         values = {name: known[name] for name in fitting.names if name in known}
         key = (fitting, tuple(values.items()), grants)
