@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Final, Protocol
+from weakref import WeakSet
 
+from access.decide import Bound, decide, decide_filter
+from access.placeholders import Values
 from access.rights import Extent, Right
+from access.rules_file import Rule
+from mqtt.trie import FilterTrie
+
+# Of one set; emptied when full, which costs each live topic one more decision.
+TOPICS_MAX: Final = 1_000
+# Of all sets of one version together.
+ALL_TOPICS_MAX: Final = 200_000
+# Longer names are decided each time, so that a bound in count is one in bytes too.
+TOPIC_BYTES_MAX: Final = 256
+# From this many rules on, looking up which of them name a topic costs less than asking each.
+FOUND_FROM: Final = 32
+_FOUND_COST_MAX: Final = 10_000
 
 
 class Profile(Protocol):
@@ -23,3 +39,99 @@ class Profile(Protocol):
 
     def grant(self, right: Right, topic_filter: bytes) -> Extent:
         """How much of what this filter matches the right covers.  The filter is without `$share`."""
+
+
+class Shelf:
+    """The sets of all profiles of one version: bounded together, and emptied together."""
+
+    def __init__(self, topics_max: int = ALL_TOPICS_MAX) -> None:
+        self._profiles: WeakSet[RuledProfile] = WeakSet()
+        self._topics_max = topics_max
+        self._put = 0
+
+    def add(self, profile: RuledProfile) -> None:
+        self._profiles.add(profile)
+
+    def put(self, topics: set[bytes], topic: bytes) -> None:
+        if len(topic) > TOPIC_BYTES_MAX:
+            return
+        if len(topics) >= TOPICS_MAX:
+            topics.clear()
+        # Those of profiles that are gone count too: nobody has to say goodbye, and the sets never hold more than was put into them.
+        if self._put >= self._topics_max:
+            for profile in self._profiles:
+                profile.forget()
+            self._put = 0
+        topics.add(topic)
+        self._put += 1
+
+
+class Fitting:
+    """The rules that fit somebody, in order; shared by all whom the same ones fit."""
+
+    __slots__ = ("__weakref__", "_found", "_same", "names", "rules")
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = rules
+        self.names = sorted({name for rule in rules for name in rule.names})
+        self._same = [None if rule.names else rule.bind({}) for rule in rules]
+        self._found: FilterTrie[int] | None = None
+
+    def bind(self, values: Values) -> tuple[Bound, ...]:
+        """Those without placeholders are the same for all."""
+        return tuple([same or rule.bind(values) for same, rule in zip(self._same, self.rules, strict=True)])
+
+    def naming(self, topic: bytes) -> Sequence[int]:
+        """The positions of all that may name this topic, whatever is filled in, in order."""
+        if len(self.rules) < FOUND_FROM:
+            return range(len(self.rules))
+        if self._found is None:
+            self._found = FilterTrie(_FOUND_COST_MAX)
+            for position, rule in enumerate(self.rules):
+                for template in rule.topics:
+                    self._found.add(template.widest(), position)
+        return sorted({*self._found.match(topic)})
+
+
+class RuledProfile:
+    """A profile by rules.  Shared by all connections whom the same rules fit with the same values and grants.
+
+    What is filled in is made when the first question comes: of connections that never ask nothing is kept.
+    """
+
+    __slots__ = ("__weakref__", "_allowed", "_bound", "_fitting", "_grants", "_shelf", "_values", "publishable", "readable")
+
+    def __init__(self, fitting: Fitting, values: Values, grants: tuple[Bound, ...], shelf: Shelf) -> None:
+        self._fitting = fitting
+        self._values = values
+        self._grants = grants
+        self._shelf = shelf
+        self._bound: tuple[Bound, ...] | None = None
+        self.publishable: set[bytes] = set()
+        self.readable: set[bytes] = set()
+        self._allowed = {int(Right.PUBLISH): self.publishable, int(Right.SUBSCRIBE): self.readable}
+        shelf.add(self)
+
+    def may(self, right: Right, topic: bytes) -> bool:
+        allowed = self._allowed.get(int(right))
+        if allowed is not None and topic in allowed:
+            return True
+        bound = self._rules()
+        rules = [bound[position] for position in self._fitting.naming(topic)]
+        if not decide([*rules, *self._grants], right, topic):
+            return False
+        self._shelf.put(self._allowed.setdefault(int(right), set()) if allowed is None else allowed, topic)
+        return True
+
+    def grant(self, right: Right, topic_filter: bytes) -> Extent:
+        return decide_filter([*self._rules(), *self._grants], right, topic_filter)
+
+    def forget(self) -> None:
+        """What was found: it is decided again."""
+        for topics in self._allowed.values():
+            topics.clear()
+
+    def _rules(self) -> tuple[Bound, ...]:
+        if self._bound is None:
+            self._bound = self._fitting.bind(self._values)
+        return self._bound

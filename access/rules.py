@@ -1,12 +1,18 @@
-"""The rules of one version, and the two sets of them that need no file: everything, and nothing."""
+"""The rules of one version: what they come to for each connection, and the two sets of them that need no file."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
-from access.identity import Identity
-from access.profile import Profile
+from access.grants import bound_grants
+from access.identity import Grant, Identity
+from access.placeholders import values_of
+from access.profile import Fitting, Profile, RuledProfile, Shelf
 from access.rights import Extent, Right
+from access.rules_file import Rule
+from access.subjects import EVERYBODY, Register, caller
 
 
 class Access(Protocol):
@@ -16,9 +22,58 @@ class Access(Protocol):
         """What this one may do on this connection.  None: there are no rules, everything that the protocol allows."""
 
 
-class _Open:
+class Ruled:
+    """Rules as they were read.
+
+    is_open: whoever has no grants may do everything.  claims: what tokens bring along counts.  Listener and address may be "" where nobody
+    knows them: then rules about them deny, and allow nothing.
+    """
+
+    def __init__(self, version: int, rules: Sequence[Rule], *, claims: bool, is_open: bool) -> None:
+        self.version = version
+        self._rules = rules
+        self._claims = claims
+        self._open = is_open
+        # Many rules are about everybody, and need not be asked whether they are.
+        self._about_all = [rule.subject == EVERYBODY and rule.unless is None for rule in rules]
+        self._register = Register([rule.subject for rule in rules])
+        self._shelf = Shelf()
+        self._fitting: WeakValueDictionary[tuple[int, ...], Fitting] = WeakValueDictionary()
+        self._profiles: WeakValueDictionary[_Key, RuledProfile] = WeakValueDictionary()
+
     def profile(self, who: Identity, client: bytes, listener: str, address: str) -> Profile | None:
-        return None
+        # The claim of tokens may be named no more, while a connection that came in with one is still there.
+        grants = who.grants if self._claims or who.how != "jwt" else ()
+        # What the reader's tokens may do is what was written behind them, whether there are rules or not.
+        if self._open and not grants and who.how != "pipeline":
+            return None
+        asks = caller(who, client, listener, address)
+        about_all, rules = self._about_all, self._rules
+        fitting = self._fitting_of(tuple([each for each in self._register.of(asks) if about_all[each] or rules[each].fits(asks)]))
+        known = values_of(who, client) if fitting.names else {}
+        values = {name: known[name] for name in fitting.names if name in known}
+        key = (fitting, tuple(values.items()), grants)
+        found = self._profiles.get(key)
+        if found is None:
+            found = self._profiles[key] = RuledProfile(fitting, values, bound_grants(grants), self._shelf)
+        return found
+
+    def _fitting_of(self, positions: tuple[int, ...]) -> Fitting:
+        found = self._fitting.get(positions)
+        if found is None:
+            found = self._fitting[positions] = Fitting([self._rules[position] for position in positions])
+        return found
+
+
+_Key = tuple[Fitting, tuple[tuple[str, bytes], ...], tuple[Grant, ...]]
+
+
+def compile_access(version: int, rules: Sequence[Rule] | None, *, claims: bool, decides: bool) -> Ruled:
+    """rules None: there is no file.  claims: tokens bring grants along.  decides: a plugin is asked where rules and grants say nothing.
+
+    Where none of the three is there everybody may do everything; a file without rules allows nothing.
+    """
+    return Ruled(version, rules or (), claims=claims, is_open=rules is None and not claims and not decides)
 
 
 class _Nothing:
@@ -40,7 +95,7 @@ class _Closed:
         return _Nothing()
 
 
-OPEN: Final[Access] = _Open()
+OPEN: Final[Access] = compile_access(0, None, claims=False, decides=False)
 """No rules: whoever came in may do everything."""
 CLOSED: Final[Access] = _Closed()
 """Rules are wanted and none are valid: nobody may do anything."""

@@ -105,28 +105,33 @@ class Doors:
             self._take(sock, f"{peer[0]}:{peer[1]}")
 
     def _take(self, sock: socket.socket, peer: str) -> None:
-        thread: threading.Thread | None = None
         with self._lock:
-            if self._stopped:
-                pass
-            elif len(self._open) < self.connections_max:
-                thread = threading.Thread(target=self._serve, args=(sock, peer), name=f"reader {peer}", daemon=True)
-                self._open[id(sock)] = (sock, thread)
-            elif self._refusing < REFUSING_MAX:
-                self._refusing += 1
-                thread = threading.Thread(target=self._refuse, args=(sock,), name="refuse", daemon=True)
-        if thread is None:
-            sock.close()
-            return
+            if not self._begun(sock, peer):
+                sock.close()
+
+    def _begun(self, sock: socket.socket, peer: str) -> bool:
+        """A thread has the connection now; false where there is none for it. Under the lock: who stops waits for threads that have begun."""
+        if self._stopped:
+            return False
+        serves = len(self._open) < self.connections_max
+        if not serves and self._refusing >= REFUSING_MAX:
+            return False
+        thread = (
+            threading.Thread(target=self._serve, args=(sock, peer), name=f"reader {peer}", daemon=True)
+            if serves
+            else threading.Thread(target=self._refuse, args=(sock,), name="refuse", daemon=True)
+        )
         try:
             thread.start()
         except RuntimeError as error:
             # The system gives no more threads; those that are there go on, and whoever came may come again.
             log.warning("reader.accept_failed", cause=str(error))
-            sock.close()
-            with self._lock:
-                if self._open.pop(id(sock), None) is None:
-                    self._refusing -= 1
+            return False
+        if serves:
+            self._open[id(sock)] = (sock, thread)
+        else:
+            self._refusing += 1
+        return True
 
     def _serve(self, sock: socket.socket, peer: str) -> None:
         wrapped = sock

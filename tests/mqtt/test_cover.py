@@ -1,4 +1,4 @@
-"""One topic filter covers another exactly when it matches every topic that the other one matches."""
+"""One filter covers another exactly when it matches every topic that the other one matches; two intersect when a topic matches both."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtt.cover import covers
+from mqtt.cover import covers, intersects
 from mqtt.reason import ProtocolError
 from mqtt.topics import matches
+from tests.mqtt.universe import FILTERS, matched
 
 WORDS = ("a", "b", "", "$s", "+")
 FRESH = b"nobody names it"
@@ -58,6 +59,7 @@ def _witnesses(inner: bytes) -> list[bytes]:
         ("a/b", "$share/group/a/c", False),
         ("+", "a/b", False),
         ("a/+", "a/", True),
+        ("/+/#", "/#", True),
     ],
 )
 def test_covers_as_people_expect(outer: str, inner: str, covered: bool) -> None:
@@ -65,10 +67,40 @@ def test_covers_as_people_expect(outer: str, inner: str, covered: bool) -> None:
     assert covers(outer, inner) is covered
 
 
+def test_all_filters_of_a_small_world_lie_to_each_other_as_its_topics_show() -> None:
+    """Nothing that is denied is overlooked in what is granted, and nothing is looked for in vain."""
+    for one in FILTERS:
+        for other in FILTERS:
+            assert covers(one, other) == (matched(other) & ~matched(one) == 0), (one, other)
+            assert intersects(one, other) == (matched(one) & matched(other) != 0), (one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meet"),
+    [
+        ("plant/#", "plant/secret/#", True),
+        ("plant/+/temp", "plant/secret/#", True),
+        ("plant/+/temp", "plant/secret/+/#", True),
+        ("plant/+", "plant/secret/+/#", False),
+        ("plant/#", "plant", True),
+        ("#", "$SYS/#", False),
+        ("+/broker", "$SYS/broker", False),
+        ("$SYS/+", "$SYS/broker", True),
+        ("$share/g/a/+", "$share/h/+/b", True),
+        ("+", "/#", False),
+    ],
+)
+def test_intersects_as_people_expect(one: str, other: str, meet: bool) -> None:
+    """The cases that documentation speaks of; nobody comes first."""
+    assert intersects(one, other) is intersects(other, one) is meet
+
+
 @pytest.mark.parametrize("broken", ["", "a/#/b", "a+", "$share/g", "$share//a"])
-def test_what_is_no_filter_covers_nothing_and_is_not_covered(broken: str) -> None:
+def test_what_is_no_filter_covers_nothing_is_not_covered_and_meets_nothing(broken: str) -> None:
     """It is the asker's mistake, and never an answer."""
     with pytest.raises(ProtocolError):
         covers("#", broken)
     with pytest.raises(ProtocolError):
         covers(broken, "#")
+    with pytest.raises(ProtocolError):
+        intersects(broken, "#")
