@@ -16,21 +16,15 @@ from typing import Any, Final, NoReturn
 from jwt.api_jws import PyJWS
 from jwt.exceptions import PyJWTError
 
-from access.identity import Grant, Identity, check_name
+from access.grants import read_grants
+from access.identity import Identity, check_name
 from access.jwks import FAMILIES, KEY_ID_CHARS_MAX, Key, Keys
-from access.rights import Right
-from mqtt.reason import ProtocolError
-from mqtt.topics import check_topic_filter, is_shared
 
 TOKEN_BYTES_MAX: Final = 16_384
 GROUPS_MAX: Final = 100
-GRANT_FILTERS_MAX: Final = 64
 _SECONDS_MAX = 253_402_300_800  # the year 10000
 
 _FORM = re.compile(rb"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)")
-_PUBLISH = Right.PUBLISH | Right.RETAIN | Right.DELAY
-_SUBSCRIBE = Right.SUBSCRIBE | Right.SHARE | Right.REPLAY
-_GRANTED = {"pub": _PUBLISH, "sub": _SUBSCRIBE, "all": _PUBLISH | _SUBSCRIBE}
 _jws = PyJWS(algorithms=list(FAMILIES))
 
 
@@ -186,8 +180,9 @@ def _identity(claims: dict[str, Any], options: TokenOptions) -> Identity:
     if not isinstance(user, str) or not user:
         raise TokenError(f"no text in the claim {_quoted(options.user_claim)}, which is to be the user name")
     groups = _groups(claims.get(options.groups_claim)) if options.groups_claim else ()
-    grants = _grants(claims.get(options.grants_claim)) if options.grants_claim else ()
+    granted = claims.get(options.grants_claim) if options.grants_claim else None
     try:
+        grants = () if granted is None else read_grants(granted)
         identity = Identity(check_name(options.user_prefix + user), "jwt", groups, (), grants)
         identity.pack()
     except ValueError as error:
@@ -204,31 +199,6 @@ def _groups(found: object) -> tuple[str, ...]:
         return tuple([check_name(each, "the name of a group") for each in listed])
     except ValueError as error:
         raise TokenError(str(error)) from None
-
-
-def _grants(found: object) -> tuple[Grant, ...]:
-    """In the order pub, sub, all, so that one token gives one identity."""
-    if found is None:
-        return ()
-    if not isinstance(found, dict) or not found.keys() <= _GRANTED.keys():
-        raise TokenError("grants that are no object of pub, sub and all")
-    if not all(isinstance(filters, list) for filters in found.values()):
-        raise TokenError("grants that are no lists of topic filters")
-    if sum(len(filters) for filters in found.values()) > GRANT_FILTERS_MAX:
-        raise TokenError(f"grants with more than {GRANT_FILTERS_MAX} topic filters")
-    return tuple([Grant(rights, tuple([_filter(each) for each in found[word]])) for word, rights in _GRANTED.items() if found.get(word)])
-
-
-def _filter(found: object) -> bytes:
-    if not isinstance(found, str):
-        raise TokenError("a grant that is no topic filter")
-    try:
-        topic_filter = check_topic_filter(found)
-    except ProtocolError as error:
-        raise TokenError(f"a grant that is no topic filter: {error}") from None
-    if is_shared(topic_filter):
-        raise TokenError("a grant with $share: the filter behind it is wanted")
-    return topic_filter
 
 
 def _quoted(value: object) -> str:
