@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64decode, b64encode
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -29,11 +30,17 @@ def server(users: dict[str, ScramEntry] | None = None, nonce: str = SERVER_NONCE
     return ScramServer(USERS if users is None else users, SECRET, nonce)
 
 
+@cache
+def salted_password(password: bytes, salt: bytes, iterations: int) -> bytes:
+    """The dear part, which is the same for one password and salt."""
+    return hashlib.pbkdf2_hmac("sha256", password, salt, iterations)
+
+
 def answer(password: bytes, client_first: bytes, server_first: bytes, extensions: bytes = b"") -> tuple[bytes, bytes]:
     """(client's final message, the server's final message it waits for), by the words of RFC 5802, 3."""
     nonce, salt, iterations = (part[2:] for part in server_first.split(b","))
     header, bare = client_first[:3], client_first[3:]
-    salted = hashlib.pbkdf2_hmac("sha256", password, b64decode(salt), int(iterations))
+    salted = salted_password(password, b64decode(salt), int(iterations))
     client_key = hmac.digest(salted, b"Client Key", "sha256")
     plain = b"c=" + b64encode(header) + b",r=" + nonce + extensions
     signed = bare + b"," + server_first + b"," + plain
