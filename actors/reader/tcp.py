@@ -110,7 +110,7 @@ class Doors:
                 sock.close()
 
     def _begun(self, sock: socket.socket, peer: str) -> bool:
-        """A thread has the connection now; false where there is none for it. Under the lock: who stops waits for threads that have begun."""
+        """Whether a thread has the connection now. Under the lock: who stops waits for threads that have begun."""
         if self._stopped:
             return False
         serves = len(self._open) < self.connections_max
