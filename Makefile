@@ -95,6 +95,10 @@ test: env env-spark ## all that CI runs: the fast suites, and real brokers and S
 sim: env ## the simulator: SEED=n for one history, SEEDS=n for that many
 	@$(if $(SEED),SIM_SEED=$(SEED)) $(if $(SEEDS),SIM_SEEDS=$(SEEDS)) $(BIN)/python -m tests.sim $(ARGS)
 
+.PHONY: fuzz
+fuzz: env ## a million hostile connections to a real broker; goes on where it was ended; ARGS=--help for more
+	@$(BIN)/python -m tests.broker.fuzzing $(ARGS)
+
 # ------------------------------------------------------------------------------------------ showing
 
 # Nothing that is promised is silent: what is not there yet prints FAIL.

@@ -36,7 +36,15 @@ def names_of(der: bytes, which: str) -> tuple[tuple[str, str], ...]:
         user = check_name(found[0], f"the name {which} of the certificate")
     except ValueError as error:
         raise CertificateError(str(error)) from None
-    return ("user", user), ("serial", _hexadecimal(serial))
+    return ("user", user), ("serial", serial_text(serial))
+
+
+def serial_of(der: bytes) -> str:
+    """The serial number alone, of whomever the certificate is.  Raises CertificateError."""
+    try:
+        return serial_text(x509.load_der_x509_certificate(der).serial_number)
+    except (ValueError, TypeError, x509.InvalidVersion):
+        raise CertificateError("a certificate that cannot be read") from None
 
 
 def _common_names(certificate: x509.Certificate) -> list[str]:
@@ -57,7 +65,8 @@ def _alternative(
     return names
 
 
-def _hexadecimal(serial: int) -> str:
+def serial_text(serial: int) -> str:
+    """Hexadecimal, as openssl writes it."""
     digits = f"{abs(serial):X}"
     return ("-" if serial < 0 else "") + digits.zfill(len(digits) + len(digits) % 2)
 

@@ -46,6 +46,9 @@ def decide_filter(rules: Sequence[Bound], right: Right, topic_filter: bytes) -> 
     allows the whole, though several together may.
     """
     levels = topic_filter.split(b"/")
+    wanted = int(right)
+    if wanted and not wanted & (wanted - 1):
+        return _extent(rules, wanted, levels)  # Of one right, which is what is asked for: to take a Right apart costs more than this.
     return min([_extent(rules, int(each), levels) for each in right], default=Extent.NONE)
 
 

@@ -10,6 +10,7 @@ from access.decide import Bound, decide, decide_filter
 from access.placeholders import Values
 from access.rights import Extent, Right
 from access.rules_file import Rule
+from mqtt.topics import has_wildcard
 from mqtt.trie import FilterTrie
 
 # Of one set; emptied when full, which costs each live topic one more decision.
@@ -69,12 +70,13 @@ class Shelf:
 class Fitting:
     """The rules that fit somebody, in order; shared by all whom the same ones fit."""
 
-    __slots__ = ("__weakref__", "_found", "_same", "names", "rules")
+    __slots__ = ("__weakref__", "_denying", "_found", "_same", "names", "rules")
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = rules
         self.names = sorted({name for rule in rules for name in rule.names})
         self._same = [None if rule.names else rule.bind({}) for rule in rules]
+        self._denying = [position for position, rule in enumerate(rules) if not rule.allow]
         self._found: FilterTrie[int] | None = None
 
     def bind(self, values: Values) -> tuple[Bound, ...]:
@@ -85,12 +87,22 @@ class Fitting:
         """The positions of all that may name this topic, whatever is filled in, in order."""
         if len(self.rules) < FOUND_FROM:
             return range(len(self.rules))
+        return sorted({*self._trie().match(topic)})
+
+    def touching(self, topic_filter: bytes) -> Sequence[int]:
+        """The positions of all that may have a say about this filter, in order: those that cover it, and those that deny parts of it."""
+        if len(self.rules) < FOUND_FROM or not has_wildcard(topic_filter):
+            return self.naming(topic_filter)
+        # What covers a filter matches its levels as those of a topic. What only touches it is not found that way.
+        return sorted({*self._trie().match(topic_filter), *self._denying})
+
+    def _trie(self) -> FilterTrie[int]:
         if self._found is None:
             self._found = FilterTrie(_FOUND_COST_MAX)
             for position, rule in enumerate(self.rules):
                 for template in rule.topics:
                     self._found.add(template.widest(), position)
-        return sorted({*self._found.match(topic)})
+        return self._found
 
 
 class RuledProfile:
@@ -124,7 +136,9 @@ class RuledProfile:
         return True
 
     def grant(self, right: Right, topic_filter: bytes) -> Extent:
-        return decide_filter([*self._rules(), *self._grants], right, topic_filter)
+        bound = self._rules()
+        rules = [bound[position] for position in self._fitting.touching(topic_filter)]
+        return decide_filter([*rules, *self._grants], right, topic_filter)
 
     def forget(self) -> None:
         """What was found: it is decided again."""

@@ -1,9 +1,11 @@
 """The controller: makes every actor of this broker, has them started in order, and puts back what Ray has given up.
 
-The reader is one of them while it is wanted (actors.reader.keeping), and nobody waits for it.
+The reader is one of them while it is wanted (actors.reader.keeping), and nobody waits for it. A plugin is kept beside them
+(actors.plugin.keeping), by a task that nothing here waits for.
 
 Also brings changed settings (actors.snapshot) to those that run: it looks for a newer snapshot twice a second, and tells whoever has not
-said that it has it, until it has. A controller that is started anew tells everybody again, which changes nothing.
+said that it has it, until it has. A controller that is started anew tells everybody again, which changes nothing.  Files of access that
+change by themselves are looked at here too (actors.access.keeping).
 
 Control side only. Restarting a process that died is Ray's work, starting the server in it is its host's (actors.host), and finding
 each other again is the links': with the controller dead all of that goes on, nothing is published through here.
@@ -18,7 +20,9 @@ from typing import Protocol
 
 import structlog
 
+from actors.access.keeping import AccessKeeper
 from actors.logs import set_level
+from actors.plugin.keeping import PluginKeeper
 from actors.ports import Gone, Member, Unavailable
 from actors.reader.keeping import is_wanted
 from actors.reader.options import reader_options
@@ -62,6 +66,7 @@ class ControllerServer:
         self._settings = Watched(topology)
         self._taken: dict[tuple[Role, int], int] = {}
         """The version of the settings that each has said to have."""
+        self._plugin: PluginKeeper | None = None
         self._announcement: Announcement | None = None
         self._log = structlog.get_logger()
 
@@ -77,7 +82,11 @@ class ControllerServer:
         for role in ("shard", "session", "gateway"):
             await asyncio.gather(*[self._begin(*member) for member in self._members if member[0] == role])
         self._announcement = announcement
-        tasks = (self._watch(), self._bring_settings(), self._tend_reader())
+        keeper = AccessKeeper(self._topology, self._name, self._settings)
+        tasks = [self._watch(), self._bring_settings(), self._tend_reader(), keeper.run()]
+        if from_json(self._settings.snapshot.config).access.plugin.kind != "none":
+            self._plugin = PluginKeeper(self._deployment, self._settings)
+            tasks.append(self._plugin.run())
         self._watching = [asyncio.get_running_loop().create_task(each) for each in tasks]
         return announcement
 
@@ -87,6 +96,8 @@ class ControllerServer:
             task.cancel()
         for roles in STOPPED_TOGETHER:
             await asyncio.gather(*[self._stop(*member) for member in self._members if member[0] in roles])
+        if self._plugin is not None:
+            await self._plugin.stop()
 
     async def health(self) -> Health:
         return Health(self._announcement is not None, f"{len(self._members)} actors")

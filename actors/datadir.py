@@ -145,6 +145,9 @@ def open_data_directory(
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Also one that is older than this rule, or that somebody made for us; what is another's stays as he wants it.
+        with contextlib.suppress(PermissionError):
+            path.chmod(0o700)
         lock = _lock(path, lock_within)
         # Before anything is written: the disk may be full.
         given_back = give_back(path)
@@ -189,7 +192,7 @@ def record_loss(path: Path, shard: int) -> int:
     assert site is not None
     incarnation = site.incarnation + 1
     site = replace(site, incarnation=incarnation, losses=(*site.losses, StoreLoss(shard, incarnation, _now())))
-    write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o644)
+    write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o600)
     return incarnation
 
 
@@ -222,7 +225,7 @@ def _settle(path: Path, n_shards: int | None, n_shards_new: int, stores: Path) -
     site = read_site(path)
     if site is None:
         site = Site(FORMAT_VERSION, secrets.token_hex(8), 1, n_shards or n_shards_new, _now(), _quota_auto(path, stores))
-        write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o644)
+        write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o600)
         sync_directory(path.parent)
     elif n_shards is not None and n_shards != site.n_shards:
         raise DirectoryError(
@@ -234,7 +237,7 @@ def _settle(path: Path, n_shards: int | None, n_shards_new: int, stores: Path) -
         site = replace(site, quota_auto_bytes=_quota_auto(path, stores))
         # On a full disk it waits for a later start: that must not be in the way of this one.
         with contextlib.suppress(OSError):
-            write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o644)
+            write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o600)
     return site
 
 

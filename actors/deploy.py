@@ -11,6 +11,7 @@ actor read this module, and loading all servers in each takes 0.4 s of CPU and 1
 from __future__ import annotations
 
 import importlib
+import os
 from dataclasses import dataclass
 
 import ray
@@ -30,7 +31,10 @@ MAX_CALLS = 64
 
 
 def prepare(topology: Topology, role: Role, index: int) -> bool:
-    """What comes first in a new process: its log. True when Ray runs the constructor again because the process before this one died."""
+    """What comes first in a new process: whose its files are, and its log. True when Ray runs the constructor again because the process
+    before this one died."""
+    # A Ray that we joined has that of whoever started it.
+    os.umask(0o077)
     name = member_name(role, index)
     level = settings_in_force(topology).log.level
     open_log(topology.log_dir / f"{name}.log", level, as_json=topology.log_json, who=name)
@@ -66,6 +70,13 @@ class ReaderHost(Host):
         super().__init__(topology, "reader", index, ReaderServer(topology, index), restarted=prepare(topology, "reader", index))
 
 
+class PluginHost(Host):
+    def __init__(self, topology: Topology, index: int) -> None:
+        from actors.plugin.server import PluginServer
+
+        super().__init__(topology, "plugin", index, PluginServer(topology, index), restarted=prepare(topology, "plugin", index))
+
+
 class ControllerHost(Host):
     def __init__(self, topology: Topology, index: int, table: str) -> None:
         server = ControllerServer(topology, index, RayDeployment(topology, table))
@@ -77,11 +88,12 @@ SessionActor = ray.remote(SessionHost)
 GatewayActor = ray.remote(GatewayHost)
 ControllerActor = ray.remote(ControllerHost)
 ReaderActor = ray.remote(ReaderHost)
+PluginActor = ray.remote(PluginHost)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Which class plays which role; the controller and the reader are the same in all."""
+    """Which class plays which role; the controller, the reader and the plugin are the same in all."""
 
     shard: ActorClass
     session: ActorClass
@@ -103,7 +115,8 @@ class RayDeployment:
     def create(self, role: Role, index: int) -> RayMember:
         if role == "controller":
             return RayMember(ControllerActor.options(**self._options(role, index)).remote(self._topology, index, self._table_name))
-        actor: ActorClass = ReaderActor if role == "reader" else getattr(self._table, role)
+        alone = {"reader": ReaderActor, "plugin": PluginActor}
+        actor: ActorClass = alone.get(role) or getattr(self._table, role)
         return RayMember(actor.options(**self._options(role, index)).remote(self._topology, index))
 
     def find(self, role: Role, index: int) -> RayMember | None:

@@ -6,10 +6,11 @@ asks again.  Ray starts it.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import traceback
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -28,3 +29,14 @@ def die(event: str, **story: object) -> NoReturn:
 def die_of(error: Exception, during: str) -> NoReturn:
     """A core raised: its state is not to be trusted any more."""
     die("process.broken", during=during, cause=repr(error), trace=traceback.format_exc())
+
+
+def log_faults_of_loop() -> None:
+    """What callbacks of this loop raise goes into the log of this process, where people look, and not to stderr alone."""
+    asyncio.get_running_loop().set_exception_handler(_log_fault)
+
+
+def _log_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
+    log.error("loop.fault", during=str(context.get("message", "")), cause=repr(error), trace=trace)

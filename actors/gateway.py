@@ -6,37 +6,45 @@ Owns connections and ephemeral sessions, nothing that has to survive it: durable
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import secrets
 import time
 from dataclasses import asdict
-from itertools import count
 
 import structlog
 
+from access.bundle import Bundle
+from access.rules import Access
+from actors.access.watch import AccessWatch
+from actors.auth.serving import ServedDesk
 from actors.clocks import Steady
 from actors.connection import ClientConnection
-from actors.fatal import die_of
+from actors.fatal import die_of, log_faults_of_loop
 from actors.heartbeat import Heartbeat
 from actors.links import Link, LinkClient, LinkServer
+from actors.listening.doors import Doors, former_port
 from actors.pump import Pump, settle_gc
-from actors.settings import gateway_options
+from actors.settings import door_options, gateway_options
 from actors.shard_client import ShardClient
 from actors.snapshot import settings_in_force
-from actors.topology import Announcement, Health, ListenerInfo, Topology, announce, incarnation_name, member_name
-from config.schema import Config, TcpListener
+from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
+from config.schema import Config
 from gateway import frames as peer_frames
 from gateway.core import GatewayCore
 from gateway.events import (
+    AccessChanged,
+    Authenticate,
     CloseSocket,
     Congested,
+    ContinueAuth,
     Effect,
     Event,
+    ForgetAuth,
     FromPeer,
     FromSession,
     FromShard,
+    IdentitiesRevoked,
     Malformed,
     Opened,
     PauseReading,
@@ -69,6 +77,8 @@ from shards.slots import SlotTable
 log = structlog.get_logger(__name__)
 
 HEARTBEAT_SECONDS = 0.5
+LOOK_BEATS = 20
+"""At each of so many heartbeats, connections that are not read are looked at: their peers may be gone."""
 LISTEN_WITHIN_SECONDS = 3.0
 STOP_WITHIN_SECONDS = 8.0
 
@@ -80,19 +90,20 @@ class GatewayServer:
         self._topology = topology
         self._index = index
         self._started: Announcement | None = None
-        self._sockets = count(1)
         self._connections: dict[int, ClientConnection] = {}
-        self._listeners: list[asyncio.Server] = []
+        self.bytes_received = 0
         self._tasks: list[asyncio.TimerHandle] = []
+        self._beats = 0
 
     async def start(self) -> Announcement:
         if self._started is not None:
             return self._started
         topology = self._topology
+        log_faults_of_loop()
         config = settings_in_force(topology)
         self.connect_bytes_max = int(config.gateway.connect_limit)
         self.filters_max = config.mqtt.filters_per_packet_max
-        self.packet_bytes_max = int(config.gateway.packet_bytes_max)
+        self.user_properties_max = config.mqtt.user_properties_max
         self.topic_names = TopicNames(config.gateway.topic_levels_max)
         self.write_buffer_max = int(config.gateway.write_buffer_max)
         name = incarnation_name("gateway", self._index)
@@ -101,6 +112,7 @@ class GatewayServer:
         rng = random.Random(secrets.randbits(64))
         self._core = GatewayCore(name, slots, topology.n_sessions, gateway_options(config), rng)
         self._pump = Pump(self._tick)
+        self._doors = Doors(self, self._index, topology.run_dir, member_name("gateway", self._index))
         self._steady = Steady(topology.run_dir, topology.n_shards)
         self._shards = [ShardClient(i, topology.shard_endpoint(i), self, secret, "gateway", name) for i in range(topology.n_shards)]
         self._sessions = [_SessionLink(self, i, topology.session_endpoint(i), secret, name) for i in range(topology.n_sessions)]
@@ -111,14 +123,19 @@ class GatewayServer:
         links: list[ShardClient | _SessionLink | LinkClient] = [*self._shards, *self._sessions, *self._peer_clients]
         for link in links:
             link.start()
+        self._desk = ServedDesk(topology, member_name("gateway", self._index), config, self._feed)
+        self._access = AccessWatch(topology.run_dir, self._take_access, name=member_name("gateway", self._index))
+        await self._access.start()
+        await self._desk.ready()
         self._heart = Heartbeat(topology.heartbeat_path(self._index))
         self._beat()
         await self._wait_for_tables()
-        listeners = await self._listen(config.listeners.tcp)
+        own_port = former_port(topology.run_dir, member_name("gateway", self._index)) if topology.n_gateways > 1 else None
+        listeners = await self._doors.open(door_options(config), own_port)
         settle_gc()
         self._started = Announcement("gateway", member_name("gateway", self._index), os.getpid(), tuple(listeners))
         announce(topology, self._started)
-        log.info("gateway.started", name=name, listeners=[f"{info.host}:{info.port}" for info in listeners])
+        log.info("gateway.started", name=name, listeners=[f"{info.kind} {info.place}" for info in listeners])
         return self._started
 
     async def stop(self) -> None:
@@ -126,8 +143,7 @@ class GatewayServer:
         if self._started is None:
             return
         self._started = None
-        for server in self._listeners:
-            server.close()
+        self._doors.close()
         self._feed(Stopping())
         deadline = time.monotonic() + STOP_WITHIN_SECONDS
         # A look every now and then: what settles a core is spread over all of its links.
@@ -138,6 +154,8 @@ class GatewayServer:
         for timer in self._tasks:
             timer.cancel()
         self._pump.stop()
+        self._access.stop()
+        await self._desk.stop()
         links: list[ShardClient | _SessionLink | LinkClient] = [*self._peer_clients, *self._sessions, *self._shards]
         for link in links:
             await link.stop()
@@ -151,7 +169,14 @@ class GatewayServer:
     def reconfigure(self, config: Config) -> None:
         self.connect_bytes_max = int(config.gateway.connect_limit)
         self.filters_max = config.mqtt.filters_per_packet_max
+        self.user_properties_max = config.mqtt.user_properties_max
+        self._doors.change(door_options(config))
+        self._desk.reconfigure(config)
         self._feed(SettingsChanged(gateway_options(config)))
+
+    def _take_access(self, bundle: Bundle, access: Access) -> None:
+        self._feed(AccessChanged(access))
+        self._desk.took(bundle)
 
     def counters(self) -> dict[str, int]:
         return {**asdict(self._core.counters), "connections": len(self._connections)}
@@ -167,50 +192,25 @@ class GatewayServer:
                 return
             await asyncio.sleep(0.02)
 
-    async def _listen(self, config: TcpListener) -> list[ListenerInfo]:
-        if not config.enable:
-            return []
-        host, port = config.bind.host, config.bind.port
-        loop = asyncio.get_running_loop()
-        shared = await loop.create_server(lambda: self._connection("tcp"), host, port, reuse_port=True, backlog=config.backlog)
-        self._listeners.append(shared)
-        infos = [ListenerInfo(self._index, "tcp", host, shared.sockets[0].getsockname()[1], True)]
-        if self._topology.n_gateways > 1:
-            own = await self._listen_alone(host, config.backlog)
-            self._listeners.append(own)
-            infos.append(ListenerInfo(self._index, "tcp", host, own.sockets[0].getsockname()[1], False))
-        return infos
-
-    async def _listen_alone(self, host: str, backlog: int) -> asyncio.Server:
-        """This gateway's own port: the one it had before, so that a client finds the same gateway after a restart."""
-        loop = asyncio.get_running_loop()
-        for port in (self._former_port(), 0):
-            try:
-                return await loop.create_server(lambda: self._connection("tcp"), host, port, backlog=backlog)
-            except OSError:
-                if port == 0:
-                    raise
-        raise AssertionError("a free port was asked for and neither given nor refused")
-
-    def _former_port(self) -> int:
-        try:
-            text = (self._topology.run_dir / f"{member_name('gateway', self._index)}.json").read_text()
-            return next((int(row["port"]) for row in json.loads(text)["listeners"] if not row["shared"]), 0)
-        except (OSError, ValueError, KeyError):
-            return 0
-
-    def _connection(self, listener: str) -> ClientConnection:
-        return ClientConnection(self, next(self._sockets), listener)
-
     def _beat(self) -> None:
         self._heart.beat()
+        self._beats += 1
+        if self._beats % LOOK_BEATS == 0:
+            for connection in list(self._connections.values()):
+                connection.look()
         self._tasks = [asyncio.get_running_loop().call_later(HEARTBEAT_SECONDS, self._beat)]
 
     # ------------------------------------------------------------------ ConnectionOwner
 
     def opened(self, connection: ClientConnection) -> None:
         self._connections[connection.socket] = connection
-        self._feed(Opened(connection.socket, connection.listener, connection.peer))
+        arrival, door = connection.arrival, connection.arrival.door
+        self._feed(
+            Opened(
+                connection.socket, arrival.listener, arrival.peer, arrival.address, arrival.loopback, connection.names, connection.serial,
+                door.takes_certificate, self._pump.now_ms() - arrival.began_ms, door.packet_bytes_max,
+            )
+        )  # fmt: skip
 
     def received(self, connection: ClientConnection, items: list[Item]) -> None:
         self._feed(Received(connection.socket, items))
@@ -227,6 +227,9 @@ class GatewayServer:
         if connection.socket in self._connections:
             self._feed(Congested(connection.socket, full))
 
+    def revoked(self, serials: frozenset[str]) -> None:
+        self._feed(IdentitiesRevoked(frozenset(), serials))
+
     # ------------------------------------------------------------------ the core
 
     def _feed(self, event: Event) -> None:
@@ -239,7 +242,10 @@ class GatewayServer:
         self._pump.soon()
 
     def _tick(self) -> None:
+        self._core.counters.bytes_received = self.bytes_received
         self._carry_out(self._core.handle(TickEnded(self._pump.now_ms(), self._steady.now_ms())))
+        for denial in self._core.denied():
+            log.info("client.denied", **denial.fields())
 
     def _carry_out(self, effects: list[Effect]) -> None:
         connections = self._connections
@@ -268,6 +274,12 @@ class GatewayServer:
                         connection.read(not paused)
                 case RetainedQuery(shard, id, topic_filter, after, count_max):
                     self._shards[shard].query(id, RetainedPage(topic_filter, after, count_max))
+                case Authenticate(socket, attempt, login):
+                    self._desk.ask(socket, attempt, login)
+                case ContinueAuth(socket, attempt, data):
+                    self._desk.go_on(socket, attempt, data)
+                case ForgetAuth(socket):
+                    self._desk.forget(socket)
 
     # ------------------------------------------------------------------ ShardListener
 

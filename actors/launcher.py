@@ -26,11 +26,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
 import structlog
 
+from actors.access.secrets import write_secrets
 from actors.datadir import DataDirectory, DirectoryError, open_data_directory
 from actors.known_stores import StoreMissing, require_store
 from actors.logs import open_log
@@ -78,6 +80,8 @@ class Reporter:
 
 
 def main() -> int:
+    # For all that is started from here as well.
+    os.umask(0o077)
     spec_fd, report_fd = int(sys.argv[1]), int(sys.argv[2])
     with open(spec_fd, encoding="utf-8") as file:
         spec = LaunchSpec.from_json(file.read())
@@ -110,20 +114,33 @@ def launch(spec: LaunchSpec, reporter: Reporter) -> int:
         _make_token(path)
         if data.new:
             reporter.say(first_start_text(data.site.n_shards))
-        reserved, port = _reserve(spec.host, spec.port)
+        reserved, ports = _reserve_all(spec.binds)
         try:
             data.begin_run(joined=spec.ray_address != LOCAL_RAY)
-            topology = _topology(spec, data, port)
+            topology = _topology(spec, data, ports)
             write_whole(topology.run_dir / "topology.json", topology.to_json())
             write_origin(topology.run_dir, spec.origin)
+            write_secrets(topology.run_dir, spec.secrets)
+            if spec.access:
+                _publish_access(topology)
             return _supervise(spec, topology, reporter, signals, data.new, reserve)
         finally:
-            reserved.close()
+            for each in reserved:
+                each.close()
             data.end_run()
     except OSError as error:
         raise CannotStart(f"the system refused ({error})") from error
     finally:
         data.close()
+
+
+def _publish_access(topology: Topology) -> None:
+    """Rules and passwords have to be good when a broker starts. Read by a process of its own, as by a reload: not loaded here."""
+    command = [sys.executable, "-P", "-m", "actors.access.publishing", str(topology.run_dir)]
+    done = subprocess.run(command, cwd=topology.data_dir, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = done.stderr.strip().rpartition("\n")[2]
+        raise CannotStart(done.stdout or f"rules and passwords could not be read ({last[:300]})")
 
 
 def _supervise(spec: LaunchSpec, topology: Topology, reporter: Reporter, signals: Signals, new: bool, reserve: Reserve) -> int:
@@ -186,12 +203,12 @@ def _why_not(supervisor: Supervisor, topology: Topology, waited: float) -> str:
     return f"no CONNECT succeeded within {waited:.0f} s ({'; '.join(reasons)}); the logs are in {topology.log_dir}"
 
 
-def _topology(spec: LaunchSpec, data: DataDirectory, port: int) -> Topology:
+def _topology(spec: LaunchSpec, data: DataDirectory, ports: Mapping[str, int]) -> Topology:
     assert data.run_dir is not None
     config = json.loads(spec.config_json)
-    if port != spec.port:
-        # Any free port was asked for. It is chosen once, here, so that a gateway that comes back finds its clients at the same one.
-        listener = config["listeners"]["tcp"]
+    for name, port in ports.items():
+        # Where any free port was asked for it is chosen once, here, so that a gateway that comes back finds its clients at the same one.
+        listener = config["listeners"][name]
         listener["bind"] = f"{listener['bind'].rpartition(':')[0]}:{port}"
     return Topology(
         data_dir=data.path,
@@ -222,6 +239,21 @@ def _make_token(data_dir: Path) -> None:
         own_token(data_dir)
     except OSError as error:
         structlog.get_logger().warning("token.not_made", path=str(data_dir / OWN), cause=str(error.strerror))
+
+
+def _reserve_all(binds: Mapping[str, tuple[str, int]]) -> tuple[list[socket.socket], dict[str, int]]:
+    """The sockets that keep the ports of all listeners, and the ports by the names of listeners."""
+    reserved: list[socket.socket] = []
+    ports: dict[str, int] = {}
+    try:
+        for name, (host, port) in binds.items():
+            keeps, ports[name] = _reserve(host, port)
+            reserved.append(keeps)
+    except CannotStart:
+        for each in reserved:
+            each.close()
+        raise
+    return reserved, ports
 
 
 def _reserve(host: str, port: int) -> tuple[socket.socket, int]:

@@ -10,24 +10,23 @@ Always holds: a configuration that cannot be used, or that asks for something th
 
 from __future__ import annotations
 
-import fcntl
-import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
+from actors.access.publishing import Publisher, read_bundle, taken_bundle, wants_access
+from actors.access.secrets import packed, read_secrets, write_secrets
 from actors.logs import open_log
 from actors.origin import read_origin
-from actors.snapshot import Snapshot, read_snapshot, taken, write_snapshot
-from actors.topology import Topology, member_name
+from actors.snapshot import Snapshot, alone, read_snapshot, taken, write_snapshot
+from actors.topology import Role, Topology, member_name
 from config.changes import Changes, changes
 from config.dump import dump_json
-from config.load import ConfigError, from_json, load
+from config.load import ConfigError, from_json, load, secrets
+from config.schema import Config
 
 TAKEN_WITHIN_S = 10.0
 _LOOK_EVERY_S = 0.05
@@ -40,6 +39,10 @@ class Reloaded:
     changes: Changes
     version: int
     topology: Topology
+    bundle: int = 0
+    """The version of what is in force of rules and passwords (actors.access); 0: none."""
+    files: bool = False
+    """Whether a file of rules, a password file or a secret was another one than before."""
 
 
 def reload(run_dir: Path) -> Reloaded:
@@ -48,7 +51,7 @@ def reload(run_dir: Path) -> Reloaded:
     origin = read_origin(run_dir)
     open_log(topology.log_dir / "reload.log", "info", as_json=topology.log_json, who="reload")
     log = structlog.get_logger()
-    with _alone(run_dir):
+    with alone(run_dir):
         before = read_snapshot(topology)
         try:
             wanted = load(
@@ -56,41 +59,58 @@ def reload(run_dir: Path) -> Reloaded:
                 sets=origin.sets, data_dir=origin.data_dir, port=origin.port, environ=origin.environment,
             )  # fmt: skip
             found = changes(from_json(before.config), wanted, topology.n_shards)
+            known = read_secrets(run_dir)
+            opened = secrets(found.config, known=known)
+            access = _Access(run_dir, found.config)
         except ConfigError as error:
             log.error("reload.refused", problems=list(error.problems))
             raise
         version = before.version
-        if found.applied:
+        if opened != known:
+            write_secrets(run_dir, packed(opened))
+        if found.applied or opened != known:
             version += 1
             write_snapshot(run_dir, Snapshot(version, dump_json(found.config)))
+        files = access.put_in_force() or opened != known
     log.info(
-        "reload.done", version=version,
+        "reload.done", version=version, files=files,
         applied=[str(change) for change in found.applied], at_next_start=[str(change) for change in found.at_next_start],
     )  # fmt: skip
-    return Reloaded(found, version, topology)
+    return Reloaded(found, version, topology, access.version, files)
+
+
+class _Access:
+    """The files of access that a configuration names, read; of a wrong one it is a ConfigError, before anything is changed."""
+
+    def __init__(self, run_dir: Path, config: Config) -> None:
+        self._before = read_bundle(run_dir)
+        self._publisher = Publisher(run_dir)
+        self._wanted = self._before is not None or wants_access(config)
+        self._draft = self._publisher.draft(config)
+        self.version = self._draft.bundle.version if self._wanted else 0
+        if self._draft.problems:
+            raise ConfigError([f"{problem}." for problem in self._draft.problems])
+
+    def put_in_force(self) -> bool:
+        """Whether that changed anything."""
+        return self._wanted and self._publisher.put_in_force(self._draft) != self._before
 
 
 def wait_until_taken(reloaded: Reloaded, within: float = TAKEN_WITHIN_S) -> list[str]:
     """The processes that have not taken it in this time: they are away, and have it when they are back."""
     run_dir = reloaded.topology.run_dir
-    left = [member_name(*member) for member in reloaded.topology.members()]
+    left = reloaded.topology.members()
     deadline = time.monotonic() + within
-    while left := [name for name in left if taken(run_dir, name) < reloaded.version]:
+    while left := [member for member in left if not _has_taken(run_dir, member, reloaded)]:
         if time.monotonic() > deadline:
             break
         time.sleep(_LOOK_EVERY_S)
-    return left
+    return [member_name(*member) for member in left]
 
 
-@contextmanager
-def _alone(run_dir: Path) -> Iterator[None]:
-    """Two at a time would make one version of two configurations."""
-    descriptor = os.open(run_dir / "reload.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def _has_taken(run_dir: Path, member: tuple[Role, int], reloaded: Reloaded) -> bool:
+    name = member_name(*member)
+    return taken(run_dir, name) >= reloaded.version and (member[0] != "gateway" or taken_bundle(run_dir, name) >= reloaded.bundle)
 
 
 def main() -> int:

@@ -1,12 +1,18 @@
-"""From the one configuration to the options of each core.  The only place that knows both vocabularies."""
+"""From the one configuration to the options of each core, and of the doors.  The only place that knows both vocabularies."""
 
 from __future__ import annotations
 
+from ipaddress import ip_network
+
+from actors.listening.options import ENCRYPTED, DoorOptions, ProxyOptions, TlsOptions
+from actors.release import release
+from config.listeners import Listener
 from config.schema import Config
 from config.selection import Zone as ZoneConfig
 from config.selection import ZoneSessions
-from config.values import Duration
+from config.values import Count, Duration, Size
 from gateway.options import Options as GatewayOptions
+from gateway.transport.limits import Limits
 from gateway.zones import Zone
 from sessions.options import ReadOverrides, SessionOptions
 from shards.classes import ClassMap, RetentionClass
@@ -30,8 +36,10 @@ def shard_options(config: Config) -> ShardOptions:
         gc_interval_ms=config.durable_sessions.session_gc_interval.ms,
         gc_batch=config.durable_sessions.session_gc_batch_size,
         await_rel_ms=_timeout_ms(config.mqtt.await_rel_timeout),
+        delayed_max=config.mqtt.delayed_messages_max,
         capture=_bytes(messages.capture),
         hold_unread=messages.hold_unread,
+        takeovers_max=config.access.takeovers_max,
     )
 
 
@@ -54,15 +62,26 @@ def gateway_options(config: Config) -> GatewayOptions:
         session_expiry_max_s=_expiry_s(mqtt.session_expiry_max),
         durable=config.durable_sessions.enable,
         connect_wait_ms=gateway.connect_timeout.ms,
+        auth_wait_ms=config.access.deadline.ms,
+        adopt_anonymous=config.access.adopt_anonymous,
         keep_alive_max_s=0 if mqtt.keepalive_max.is_infinite else max(1, mqtt.keepalive_max.ms // 1000),
         receive_maximum_in=mqtt.max_inflight,
         packet_bytes_max=int(gateway.packet_bytes_max),
         topic_alias_maximum=mqtt.topic_alias_max,
+        sys_interval_ms=_timeout_ms(mqtt.sys_interval),
+        version=release(),
+        topic_alias_max_out=mqtt.topic_alias_max_out,
+        delayed_max_s=mqtt.delayed_max.ms // 1000 if mqtt.delayed_publish else None,
+        payload_format_check=mqtt.payload_format_check,
+        server_reference=mqtt.server_reference,
         max_inflight=mqtt.max_inflight,
         queue_count_max=int(mqtt.max_mqueue_len),
         queue_bytes_max=int(mqtt.max_mqueue_bytes),
         subscriptions_max=int(mqtt.max_subscriptions),
-        connections_max=config.listeners.tcp.connections_max,
+        connections_max=sum([listener.connections_max for _, listener in config.listeners.all() if listener.enable]),
+        anonymous={name: listener.anonymous for name, listener in config.listeners.all()},
+        rates=_rates(config),
+        plugin=config.access.plugin.kind != "none",
         awaiting_rel_max=int(mqtt.max_awaiting_rel),
         await_rel_ms=_timeout_ms(mqtt.await_rel_timeout),
         retain=mqtt.retain_available,
@@ -73,6 +92,50 @@ def gateway_options(config: Config) -> GatewayOptions:
         persistence=persistence(config),
         zones=tuple([_zone(name, zone) for name, zone in config.zones.items()]),
     )
+
+
+def door_options(config: Config) -> list[DoorOptions]:
+    """Of each listener that listens."""
+    return [_door(config, name, listener) for name, listener in config.listeners.all() if listener.enable]
+
+
+def _door(config: Config, name: str, listener: Listener) -> DoorOptions:
+    bind, tls = listener.bind, listener.tls
+    return DoorOptions(
+        name=name,
+        kind=listener.type,
+        limits=Limits(
+            listener.connections_max,
+            _limit(listener.connections_per_address_max),
+            _limit(listener.connect_rate),
+            _limit(listener.connect_rate_per_address),
+        ),
+        host=bind.host if bind else "",
+        port=bind.port if bind else 0,
+        path=listener.path,
+        mode=int(listener.mode, 8),
+        backlog=listener.backlog,
+        connect_ms=config.gateway.connect_timeout.ms,
+        packet_bytes_max=min(int(listener.packet_bytes_max), int(config.gateway.packet_bytes_max)),
+        identity=listener.identity,
+        proxy=None if listener.proxy == "off" else ProxyOptions(listener.proxy, tuple([ip_network(each) for each in listener.proxy_from])),
+        tls=TlsOptions(tls.cert, tls.key, tls.key_password, tls.client_certificate, tls.ca, tls.crl, tls.version_min)
+        if listener.type in ENCRYPTED
+        else None,
+        handshake_ms=tls.handshake_timeout.ms,
+        ws_path=listener.ws.path,
+        ws_origins=listener.ws.origins,
+    )
+
+
+def _limit(count: Count | Size) -> int | None:
+    return None if count.is_infinite else int(count)
+
+
+def _rates(config: Config) -> dict[str, tuple[int, int]]:
+    """By listener, of those that have one: messages and bytes a second of one client."""
+    rates = {name: (_limit(each.message_rate) or 0, _limit(each.byte_rate) or 0) for name, each in config.listeners.all()}
+    return {name: each for name, each in rates.items() if any(each)}
 
 
 def session_options(config: Config) -> SessionOptions:

@@ -21,7 +21,11 @@ from typing import NoReturn
 
 import structlog
 
+from access.bundle import Bundle
+from access.rules import Access
+from actors import notices
 from actors.accepted import clock_accepted
+from actors.access.watch import AccessWatch
 from actors.alarms import Alarm, clear_alarm, raise_alarm
 from actors.clocks import read_clocks, tell_steady
 from actors.fatal import die, die_of
@@ -41,14 +45,18 @@ from shards.clock import AgeClock, AgeMark, Reading
 from shards.core import ShardCore
 from shards.engine import HOME_FAMILY, Engine, StoreFailed, StoreFull, StoreInUse
 from shards.events import (
+    AccessChanged,
+    Adopted,
     AskShard,
     CloseLink,
     Committed,
+    Contended,
     Effect,
     Event,
     FrameReceived,
     LinkDown,
     LinkUp,
+    Peace,
     QuotaChanged,
     Send,
     SendToShard,
@@ -124,6 +132,8 @@ class ShardServer:
         }
         self._drive(self._committer.handle(commits.Opened(self._core.recovered)))
         self._note_store()
+        self._access = AccessWatch(topology.run_dir, self._take_access)
+        await self._access.start()
         await self._server.start()
         for client in self._others.values():
             client.start()
@@ -154,6 +164,7 @@ class ShardServer:
             await asyncio.sleep(0.01)
         self._space_task.cancel()
         self._quota.stop()
+        self._access.stop()
         self._pump.stop()
         self._sync_thread.shutdown(wait=True)
         self._engine.close()
@@ -166,6 +177,10 @@ class ShardServer:
         self._config = config
         self._carry_out(self._handle(SettingsChanged(shard_options(config), store_options(config))))
         self._quota.allow(quota_bytes(config, self._topology.data_dir))
+        self._pump.soon()
+
+    def _take_access(self, _bundle: Bundle, access: Access) -> None:
+        self._carry_out(self._handle(AccessChanged(access)))
         self._pump.soon()
 
     def counters(self) -> dict[str, int]:
@@ -211,6 +226,7 @@ class ShardServer:
             raise_alarm(self._topology.run_dir, Alarm(name, "clock", f"the wall clock jumped over a reboot: {_CLOCK_JUMPED}"))
         else:
             clear_alarm(self._topology.run_dir, name, "clock")
+        notices.forget_alarm(self._topology.run_dir, name)
         age_ms = self._age.age_ms(now)
         wall = self._engine.get(HOME_FAMILY, WALL_ROW)
         self._wall_written = WallRow.decode(wall) if wall else None
@@ -247,6 +263,8 @@ class ShardServer:
         if self._core.busy:
             self._pump.soon()
         self._pump.within(self._core.wait_ms)
+        for denial in self._core.denied():
+            log.info("client.denied", shard=self._index, **denial.fields())
         if self._core.retention.news:
             tell(self._index, self._core.retention.news)
         if self._core.gc_found != self._gc_found:
@@ -295,6 +313,8 @@ class ShardServer:
                     link = links.get(number)
                     if link is not None:
                         link.close(why)
+                case Adopted() | Contended() | Peace():
+                    notices.tell(effect, self._topology.run_dir, member_name("shard", self._index))
 
     def _drive(self, effects: list[commits.Effect]) -> None:
         for effect in effects:

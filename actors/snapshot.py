@@ -13,7 +13,11 @@ asking here.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -47,6 +51,17 @@ def write_snapshot(run_dir: Path, snapshot: Snapshot) -> None:
 
 def settings_in_force(topology: Topology) -> Config:
     return from_json(read_snapshot(topology).config)
+
+
+@contextmanager
+def alone(run_dir: Path) -> Iterator[None]:
+    """Whoever makes another version of anything that is in force: two at a time would make one version of two things."""
+    descriptor = os.open(run_dir / "reload.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def confirm(run_dir: Path, name: str, version: int) -> None:

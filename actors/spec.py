@@ -18,6 +18,9 @@ CONTRACT = (
 )
 
 
+_SCHEMES = {"tcp": "mqtt", "tls": "mqtts"}
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
     """One start, with everything decided that the configuration decides."""
@@ -27,9 +30,8 @@ class LaunchSpec:
     store_dir: str
     """Absolute; empty for the usual place."""
     config_json: str
-    host: str
-    port: int
-    """0 for any free one."""
+    binds: dict[str, tuple[str, int]]
+    """Host and port of each listener that has them and listens, by its name; port 0 for any free one."""
     n_shards: int | None
     """None for `auto`: what the store has, and for a new one `n_shards_new`."""
     n_shards_new: int
@@ -46,6 +48,10 @@ class LaunchSpec:
     """The most that is kept for starting on a full disk (actors.reserve)."""
     log_level: LogLevel
     log_json: bool
+    access: bool
+    """Whether rules or passwords are wanted, which have to be good before anything is started."""
+    secrets: dict[str, str]
+    """What lies at the places that settings name (actors.access.secrets)."""
     table: str
     """`module:name` of the actors.deploy.Table to run: the product's, or one of a test."""
     start_within: float | None
@@ -59,21 +65,21 @@ class LaunchSpec:
     @classmethod
     def from_json(cls, text: str) -> Self:
         fields = json.loads(text)
-        return cls(**fields | {"origin": Origin.from_fields(fields["origin"])})
+        binds = {name: (str(host), int(port)) for name, (host, port) in fields["binds"].items()}
+        return cls(**fields | {"binds": binds, "origin": Origin.from_fields(fields["origin"])})
 
 
 def running_text(data_dir: Path, listeners: Iterable[ListenerInfo], dashboard: str, log_dir: Path) -> str:
     """What `up` prints when the broker answers: a line for each thing an operator asks next."""
-    ordered = sorted(listeners, key=lambda listener: (not listener.shared, listener.gateway, listener.port))
-    shared: dict[tuple[str, str, int], None] = {}
+    ordered = sorted(listeners, key=lambda listener: (not listener.shared, listener.gateway))
+    shared: dict[str, None] = {}
     own: list[str] = []
     for listener in ordered:
-        if listener.shared:
-            shared[listener.kind, listener.host, listener.port] = None
+        if listener.shared or listener.kind == "unix":
+            shared[f"{_SCHEMES.get(listener.kind, listener.kind)}://{listener.place}"] = None
         else:
-            own.append(f"{listener.owner.replace('-', ' ')}: {_address(listener.host, listener.port)}")
-    endpoints = [f"{'mqtt' if kind == 'tcp' else kind}://{_address(host, port)}" for kind, host, port in shared]
-    lines = [f"Holdfast is up: {', '.join(endpoints) or 'no shared listener'}" + (f" ({'; '.join(own)})" if own else "")]
+            own.append(f"{listener.owner.replace('-', ' ')}: {listener.place}")
+    lines = [f"Holdfast is up: {', '.join(shared) or 'no shared listener'}" + (f" ({'; '.join(own)})" if own else "")]
     lines.append(f"data directory: {data_dir} (logs: {log_dir})")
     if dashboard:
         lines.append(f"Ray dashboard: http://{dashboard}")
@@ -87,7 +93,3 @@ def first_start_text(n_shards: int) -> str:
         f"new store with {n_shards} shard{'s' if n_shards > 1 else ''}: one shard is about one core of storage, "
         "and the number cannot be changed later (durable_storage.messages.n_shards)"
     )
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

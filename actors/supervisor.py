@@ -40,7 +40,7 @@ END_S = 10.0
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 10.0
 OUTPUT_BYTES_MAX = 1024 * 1024
-KEPT = ("topology.json", "origin.json", "settings.json", "driver.error")
+KEPT = ("topology.json", "origin.json", "settings.json", "secrets.json", "access.json", "driver.error")
 """What is in the run directory and outlives a start of the driver."""
 
 State = Literal["starting", "running", "stopped"]

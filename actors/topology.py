@@ -23,7 +23,7 @@ from typing import Any, Literal, Self
 
 from actors.processes import ProcessId, start_time
 
-Role = Literal["shard", "session", "gateway", "controller", "reader"]
+Role = Literal["shard", "session", "gateway", "controller", "reader", "plugin"]
 LOCAL_RAY = "local"
 PIPELINE = "pipeline"
 """The kind of listener at which the reader speaks its protocol; no MQTT client connects there."""
@@ -81,6 +81,9 @@ class Topology:
     def gateway_endpoint(self, index: int) -> str:
         return str(self.run_dir / f"g{index}.sock")
 
+    def plugin_endpoint(self) -> str:
+        return str(self.run_dir / "p0.sock")
+
     def session_of_shard(self, index: int) -> int:
         """The session actor that works for the sessions at home in this shard."""
         return index % self.n_sessions
@@ -131,15 +134,28 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class ListenerInfo:
-    """A port clients may connect to."""
+    """A port, or a path, that clients may connect to."""
 
     gateway: int
     kind: str
-    """`tcp` for MQTT over plain TCP; later also `tls`, `ws`, `wss`. PIPELINE: that of the reader."""
+    """`tcp` for MQTT over plain TCP, `tls`, `ws`, `wss`, `unix`. PIPELINE: that of the reader."""
     host: str
+    """unix: the path of the socket."""
     port: int
+    """unix: 0."""
     shared: bool
     """True when every gateway listens on this port and the kernel deals the connections out."""
+    name: str = ""
+    """Of the listener in the configuration; the reader's has none."""
+    plain: bool = True
+    """A CONNECT that is sent at once is answered: no TLS, WebSocket or proxy is wanted before it."""
+
+    @property
+    def place(self) -> str:
+        """As it is written: host and port, or the path."""
+        if self.kind == "unix":
+            return self.host
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def owner(self) -> str:
@@ -173,10 +189,15 @@ class Announced:
 
 def write_whole(path: Path, text: str, *, mode: int = 0o600) -> None:
     """Write a file that readers see either not at all or whole. Not durable: the run directory need not survive a crash."""
+    write_whole_bytes(path, text.encode(), mode=mode)
+
+
+def write_whole_bytes(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """As `write_whole`."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+    with open(descriptor, "wb") as file:
+        file.write(data)
     os.replace(beside, path)
 
 

@@ -27,8 +27,10 @@ from benchmarks.workers import RunFailed
 ROOT: Final = Path(__file__).resolve().parent.parent
 PEER: Final = ROOT / "benchmarks" / "peers" / "holdfast.sh"
 EXCEPTIONS: Final = ROOT / "tests" / "conformance" / "exceptions-01.toml"
-UNSET: Final = "HOLDFAST_CONFORMANCE is not set: it names the directory of the conformance suites (run_paho311, run_clients, run_durable)"
-SUITES: Final = ("paho311", "clients", "durable")
+UNSET: Final = (
+    "HOLDFAST_CONFORMANCE is not set: it names the directory of the conformance suites (run_paho311, run_paho5, run_clients, run_durable)"
+)
+SUITES: Final = ("paho311", "paho5", "clients", "durable")
 SUITE_S: Final = 1800
 
 

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
+from actors.access.publishing import wrong_files
 from config.dump import dump_json, dump_toml, json_schema
-from config.load import ConfigError, Loaded, load_with_sources
+from config.load import ConfigError, Loaded, load_with_sources, secrets
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Check, show and describe the configuration.")
 
@@ -33,8 +34,19 @@ def _load(file: Path | None, sets: list[str] | None) -> Loaded:
 
 @app.command()
 def check(config: ConfigFile = None, set_: Sets = None) -> None:
-    """Exit 0 when the configuration can be used; otherwise one sentence for each mistake, and exit 1."""
+    """Exit 0 when the configuration can be used, with the secrets, rules and passwords that it names; otherwise one sentence for each
+    mistake, and exit 1."""
     loaded = _load(config, set_)
+    try:
+        secrets(loaded.config)
+    except ConfigError as error:
+        for problem in error.problems:
+            typer.echo(problem, err=True)
+        raise typer.Exit(1) from None
+    if wrong := wrong_files(loaded.config):
+        for problem in wrong:
+            typer.echo(f"{problem}.", err=True)
+        raise typer.Exit(1)
     typer.echo(f"The configuration is good; {len(loaded.sources)} settings differ from their defaults.")
 
 

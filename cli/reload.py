@@ -36,7 +36,7 @@ def reload(data_dir: Annotated[str, typer.Option("--data-dir", metavar="DIR", he
         refuse("nothing was changed.")
     except FileNotFoundError:
         refuse(f"the broker in {path} is starting or stopping; nothing was changed.")
-    away = wait_until_taken(reloaded) if reloaded.changes.applied else []
+    away = wait_until_taken(reloaded) if reloaded.changes.applied or reloaded.files or reloaded.bundle else []
     print("\n".join(_lines(reloaded, away)))
     if reloaded.changes.at_next_start or away:
         raise typer.Exit(IN_PART)
@@ -44,9 +44,9 @@ def reload(data_dir: Annotated[str, typer.Option("--data-dir", metavar="DIR", he
 
 def _lines(reloaded: Reloaded, away: list[str]) -> list[str]:
     found = reloaded.changes.found
-    if not found:
+    lines = ["rules, passwords and secrets are as their files say now"] if reloaded.files else []
+    if not found and not lines:
         return ["nothing differs from what is in force"]
-    lines: list[str] = []
     for effect, title in (
         ("at once", "in force now:"),
         ("with the next generation", "from the next generation on:"),

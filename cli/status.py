@@ -1,7 +1,7 @@
 """`holdfast status`: what runs in a data directory, for people and for scripts.
 
-The JSON form is an interface: `{ready, data_dir, listeners: [{gateway, kind, host, port, shared}], processes: [{pid, role, name}],
-alarms: [{name, kind, cause}]}`.
+The JSON form is an interface: `{ready, data_dir, listeners: [{gateway, kind, host, port, shared, name, plain}],
+processes: [{pid, role, name}], alarms: [{name, kind, cause}]}`. Of a unix socket `host` is the path.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def status(
         print(f"  ALARM {alarm.name}: {alarm.cause}")
     for listener in census.listeners:
         shared = " (shared)" if listener.shared else ""
-        print(f"  {listener.kind:<4} {listener.host}:{listener.port} {listener.owner}{shared}")
+        named = "" if listener.name in ("", listener.kind) else f" {listener.name}"
+        print(f"  {listener.kind:<4} {listener.place} {listener.owner}{named}{shared}")
     for row in census.processes:
         print(f"  {row.pid:>8} {row.role:<10} {row.name}")

@@ -10,17 +10,22 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from actors import ROOT
+from actors.access.publishing import wants_access
+from actors.access.secrets import packed
+from actors.listening.contexts import look
 from actors.origin import Origin
+from actors.settings import door_options
 from actors.spec import LaunchSpec
 from cli.paths import data_path
 from config.dump import dump_json
-from config.load import ConfigError, environment, load
+from config.load import ConfigError, environment, load, secrets
 from config.schema import Config
 from shards.backends import BackendUnknown, check_backend
 
@@ -47,6 +52,7 @@ def up(
         sets.append(f"ray.address={address}")
     try:
         loaded = load(config, sets=sets, data_dir=data_dir, port=port)
+        opened = secrets(loaded)
     except ConfigError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
@@ -56,9 +62,14 @@ def up(
     except BackendUnknown as error:
         print(f"durable_storage.messages.backend: {error}.", file=sys.stderr)
         raise typer.Exit(1) from None
+    if problems := wrong_files(loaded, opened):
+        for problem in problems:
+            print(f"{problem}.", file=sys.stderr)
+        raise typer.Exit(1)
     file = os.path.abspath(config) if config is not None else ""
     origin = Origin(file, tuple(sets), data_dir, port, environment())
-    spec = launch_spec(loaded, cores=usable_cores(), start_within=START_WITHIN_S if detach else None, origin=origin)
+    within = START_WITHIN_S if detach else None
+    spec = launch_spec(loaded, cores=usable_cores(), start_within=within, origin=origin, opened=opened)
     if detach:
         raise typer.Exit(launch_detached(spec))
     become_launcher(spec)
@@ -69,17 +80,21 @@ def usable_cores() -> int:
 
 
 def launch_spec(
-    config: Config, *, cores: int, start_within: float | None, table: str = PRODUCT_TABLE, origin: Origin = NO_ORIGIN
+    config: Config,
+    *,
+    cores: int,
+    start_within: float | None,
+    table: str = PRODUCT_TABLE,
+    origin: Origin = NO_ORIGIN,
+    opened: Mapping[str, bytes] | None = None,
 ) -> LaunchSpec:
-    """What the launcher needs of a configuration, and of where it was read."""
+    """What the launcher needs of a configuration, and of where it was read. opened: its secrets."""
     messages = config.durable_storage.messages
-    host, _, port = config.listeners.tcp.bind.rpartition(":")
     return LaunchSpec(
         data_dir=str(data_path(config.data_dir)),
         store_dir=str(data_path(messages.data_dir)) if messages.data_dir else "",
         config_json=dump_json(config),
-        host=host.strip("[]"),
-        port=int(port),
+        binds=binds_of(config),
         n_shards=None if messages.n_shards == "auto" else messages.n_shards,
         n_shards_new=config.shard_count(cores),
         # Session actors are as dear as shards and do less: one for two shards, and never more than gateways could keep busy.
@@ -94,10 +109,22 @@ def launch_spec(
         reserve_bytes=int(config.storage_reserve),
         log_level=config.log.level,
         log_json=config.log.format == "json",
+        access=wants_access(config),
+        secrets=packed(opened or {}),
         table=table,
         start_within=start_within,
         origin=origin,
     )
+
+
+def binds_of(config: Config) -> dict[str, tuple[str, int]]:
+    return {each.name: (each.host, each.port) for each in door_options(config) if each.kind != "unix"}
+
+
+def wrong_files(config: Config, opened: Mapping[str, bytes]) -> list[str]:
+    """What is wrong with the certificates of listeners, a sentence each; gateways would not start with them. opened: the secrets."""
+    wanted = {each.name: each.tls for each in door_options(config) if each.tls}
+    return [made.cause for made in look(wanted, {}, opened).values() if made.cause]
 
 
 def _command(spec: LaunchSpec, report_fd: int) -> tuple[list[str], int]:

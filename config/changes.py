@@ -16,10 +16,9 @@ from config.dump import literal
 from config.fields import Effect
 from config.load import ConfigError
 from config.schema import Config
-from config.settings import plain, settings_in, value_at
+from config.settings import LISTENERS, ZONES, plain, settings_in, value_at
 from config.values import Bind
 
-_BIND = "listeners.tcp.bind"
 _SHARDS = "durable_storage.messages.n_shards"
 _WHILE_RUNNING: tuple[Effect, ...] = ("at once", "with the next generation")
 
@@ -60,10 +59,13 @@ def changes(running: Config, wanted: Config, n_shards: int) -> Changes:
     found: list[Change] = []
     for key, setting in (settings_in(running) | settings_in(wanted)).items():
         before, after = _value(running, key), _value(wanted, key)
-        if key == _BIND:
+        if isinstance(before, Bind) and isinstance(after, Bind):
             after = _with_port_of(before, after)
         if before != after and not (key == _SHARDS and {before, after} <= {"auto", n_shards}):
-            found.append(Change(key, _said(n_shards if key == _SHARDS else before), _said(after), setting.effect))
+            # A zone or listener as a whole comes and goes with the broker.
+            there = _has_table(running, key) and _has_table(wanted, key)
+            effect = setting.effect if there else "at the next start"
+            found.append(Change(key, _said(n_shards if key == _SHARDS else before), _said(after), effect))
     if fixed := [change for change in found if change.effect == "never, fixed"]:
         what = "is not possible: the store was made with"
         raise ConfigError([f"{each.key} = {each.after} {what} {each.before}, and that is fixed for ever." for each in fixed])
@@ -89,16 +91,18 @@ def _put(tree: dict[str, object], source: dict[str, object], key: str) -> None:
 
 
 def _value(config: Config, key: str) -> object:
-    """None where this configuration has no such zone."""
-    try:
-        return value_at(config, key)
-    except KeyError:
-        return None
+    """None where this configuration has no such zone or listener."""
+    return value_at(config, key) if _has_table(config, key) else None
 
 
-def _with_port_of(before: object, after: object) -> object:
+def _has_table(config: Config, key: str) -> bool:
+    """Whether the zone or listener is there that this setting belongs to; of all others: yes."""
+    zone, listener = ZONES.name_in(key), LISTENERS.name_in(key)
+    return (zone is None or zone in config.zones) and (listener is None or listener in config.listeners.named)
+
+
+def _with_port_of(before: Bind, after: Bind) -> Bind:
     """Any free port was asked for, and one was taken: that is still what is wanted."""
-    assert isinstance(before, Bind) and isinstance(after, Bind)
     return before if after.port == 0 and after.host == before.host else after
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from config.dump import literal
-from config.settings import Setting, all_settings, plain, section_names, zone_sections, zone_settings
+from config.settings import LISTENERS, ZONES, Setting, all_settings, named_sections, named_settings, plain, section_names
+from config.unbuilt import is_unbuilt
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 
@@ -50,7 +51,8 @@ def _row(setting: Setting) -> str:
     name = setting.key.rpartition(".")[2]
     default = "unset" if setting.default is None else literal(plain(setting.default))
     unit = f" ({setting.unit})" if setting.unit else ""
-    cells = (f"`{name}`", f"`{default}`", setting.allowed + unit, setting.why, setting.effect)
+    allowed = "its default only: not built yet" if is_unbuilt(setting.key) else setting.allowed + unit
+    cells = (f"`{name}`", f"`{default}`", allowed, setting.why, setting.effect)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
@@ -58,9 +60,9 @@ def page() -> str:
     """The text of docs/configuration.md."""
     lines = [INTRODUCTION]
     by_section: dict[str, list[Setting]] = {}
-    for setting in [*all_settings().values(), *zone_settings().values()]:
+    for setting in [*all_settings().values(), *named_settings(LISTENERS).values(), *named_settings(ZONES).values()]:
         by_section.setdefault(setting.key.rpartition(".")[0], []).append(setting)
-    purposes = {"": "What stands above all sections in the file.", **section_names(), **zone_sections()}
+    purposes = {"": "What stands above all sections in the file.", **section_names(), **named_sections()}
     for section, settings in by_section.items():
         title = f"## `[{section}]`" if section else "## Top of the file"
         lines += [

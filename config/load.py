@@ -20,8 +20,21 @@ from pydantic import ValidationError
 from config.dump import literal
 from config.fields import CONFLICT
 from config.schema import Config
-from config.selection import ZONES_MAX
-from config.settings import ZONES, Setting, all_settings, is_zone_name, plain, section_names, setting_of, value_at, zone_settings
+from config.secrets import HIDDEN, Secret, SecretError, read_secret
+from config.settings import (
+    NAMINGS,
+    Naming,
+    Setting,
+    all_settings,
+    is_name,
+    named_settings,
+    plain,
+    section_names,
+    setting_of,
+    settings_in,
+    value_at,
+)
+from config.unbuilt import is_unbuilt
 from config.values import Bind
 
 PREFIX = "HOLDFAST__"
@@ -83,17 +96,26 @@ def load_with_sources(
     ]
     if data_dir is not None:
         sources.append(Given("data_dir", data_dir, "--data-dir"))
-    names = {name.lower(): name for one in reversed(sources) if not one.from_environment for name in _zone_of(one.key)}
+    names = {
+        (naming.prefix, name.lower()): name for one in reversed(sources) if not one.from_environment for naming, name in _names_in(one.key)
+    }
     for one in sources:
-        one = _of_zone(one, names) if one.from_environment else one
+        one = _as_written(one, names) if one.from_environment else one
         if setting_of(one.key) is not None:
             given[one.key] = one
         else:
             problems.append(_unknown(one))
-    n_zones = len({name for key in given for name in _zone_of(key)})
-    if n_zones > ZONES_MAX:
-        problems.append(f"{n_zones} zones are not allowed: a configuration takes at most {ZONES_MAX} zones.")
+    for naming in NAMINGS:
+        count = len({name for key in given for name in [naming.name_in(key)] if name is not None})
+        if count > naming.count_max:
+            things = f"{'further ' if naming.reserved else ''}{naming.noun}s"
+            problems.append(f"{count} {things} are not allowed: a configuration takes at most {naming.count_max} {things}.")
     config = _validated(given, problems)
+    problems += [
+        _refused(_known(key), one, "its default only, until the rest of it is built")
+        for key, one in given.items()
+        if config is not None and is_unbuilt(key) and value_at(config, key) != _known(key).default
+    ]
     if problems:
         raise ConfigError(problems)
     assert config is not None
@@ -107,6 +129,28 @@ def load_with_sources(
         assert config is not None
     changed = {key: one.source for key, one in given.items() if value_at(config, key) != _known(key).default}
     return Loaded(config, changed)
+
+
+def secrets(config: Config, *, environ: Mapping[str, str] | None = None, known: Mapping[str, bytes] | None = None) -> dict[str, bytes]:
+    """What lies at each place that the configuration names, by the place. `known`: what was found at the start, whose
+    environment counts and no later one. Raises ConfigError."""
+    found: dict[str, bytes] = {}
+    problems: list[str] = []
+    around = os.environ if environ is None else environ
+    for key in settings_in(config):
+        place = value_at(config, key)
+        if not isinstance(place, Secret) or not place.is_local or place in found:
+            continue
+        if known is not None and place.startswith("env:") and place in known:
+            found[place] = known[place]
+            continue
+        try:
+            found[place] = read_secret(place, around)
+        except SecretError as error:
+            problems.append(f"{key} = {literal(place)}: {error}.")
+    if problems:
+        raise ConfigError(problems)
+    return found
 
 
 def environment() -> dict[str, str]:
@@ -125,17 +169,19 @@ def _known(key: str) -> Setting:
     return found
 
 
-def _zone_of(key: str) -> list[str]:
-    """The name of the zone that this key belongs to, if it does."""
-    name, dot, _ = key.removeprefix(ZONES).partition(".")
-    return [name] if key.startswith(ZONES) and dot else []
+def _names_in(key: str) -> Iterator[tuple[Naming, str]]:
+    """The name of the zone or listener that this key belongs to, if it does."""
+    for naming in NAMINGS:
+        name = naming.name_in(key)
+        if name is not None:
+            yield naming, name
 
 
-def _of_zone(one: Given, names: Mapping[str, str]) -> Given:
-    """With the name of its zone as it is written elsewhere: names of environment variables are all in upper case."""
-    for name in _zone_of(one.key):
-        rest = one.key.removeprefix(f"{ZONES}{name}.")
-        return replace(one, key=f"{ZONES}{names.get(name, name)}.{rest}")
+def _as_written(one: Given, names: Mapping[tuple[str, str], str]) -> Given:
+    """With the name of its zone or listener as it is written elsewhere: names of environment variables are all in upper case."""
+    for naming, name in _names_in(one.key):
+        rest = one.key.removeprefix(f"{naming.prefix}{name}.")
+        return replace(one, key=f"{naming.prefix}{names.get((naming.prefix, name), name)}.{rest}")
     return one
 
 
@@ -191,7 +237,7 @@ def _from_sets(sets: Sequence[str], problems: list[str]) -> Iterator[Given]:
 def _typed(key: str, text: str) -> object:
     """Text from outside a file as the file would have it: 5 is a number, true a truth value, 7d a text."""
     setting = setting_of(key)
-    if setting is not None and setting.kind in ("text", "bind"):
+    if setting is not None and setting.kind in ("text", "bind", "secret"):
         return text
     try:
         return tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
@@ -237,16 +283,23 @@ def _setting_at(place: Sequence[str]) -> Setting:
 
 
 def _refused(setting: Setting, given: Given | None, allowed: str | None) -> str:
-    value = given.value if given is not None else plain(setting.default)
-    source = given.source if given is not None else "the default"
-    return f"{setting.key} = {literal(value)} (from {source}) is not allowed: it takes {allowed or setting.allowed}."
+    wanted = f"is not allowed: it takes {allowed or setting.allowed}."
+    if given is None:
+        default = "nothing" if setting.default is None else literal(plain(setting.default))
+        return f"{setting.key} = {default} (from the default) {wanted}"
+    shown = HIDDEN if setting.kind == "secret" and given.value else literal(given.value)
+    return f"{setting.key} = {shown} (from {given.source}) {wanted}"
 
 
 def _unknown(given: Given) -> str:
-    found = f"{given.key} = {literal(given.value)} (from {given.source})"
     settings, sections = all_settings(), section_names()
-    if given.key.startswith(ZONES):
-        return _unknown_of_zone(given, found)
+    # Whoever mistyped the name of a secret's place may have given the secret itself.
+    secret = any(one.kind == "secret" for one in _alike(given.key))
+    found = f"{given.key} = {HIDDEN if secret else literal(given.value)} (from {given.source})"
+    for naming in NAMINGS:
+        name = given.key.removeprefix(naming.prefix).partition(".")[0]
+        if given.key.startswith(naming.prefix) and name not in naming.reserved:
+            return _unknown_of(naming, name, given, found)
     if given.key in sections:
         inside = [key.removeprefix(given.key + ".") for key in settings if key.startswith(given.key + ".")]
         return f"{found} is not allowed: {given.key} is a section with the settings {', '.join(inside)}."
@@ -263,17 +316,24 @@ def _unknown(given: Given) -> str:
     return f"{found} is not a setting: {above or 'the file'} has {', '.join(dict.fromkeys(siblings))}."
 
 
-def _unknown_of_zone(given: Given, found: str) -> str:
-    name, _, rest = given.key.removeprefix(ZONES).partition(".")
-    inside = [key.removeprefix("zones.NAME.") for key in zone_settings()]
-    if not is_zone_name(name):
-        return f"{found} is not allowed: the name of a zone takes 1 to 64 letters, digits, _ and -."
+def _unknown_of(naming: Naming, name: str, given: Given, found: str) -> str:
+    rest = given.key.removeprefix(f"{naming.prefix}{name}").removeprefix(".")
+    inside = [key.removeprefix(naming.template) for key in named_settings(naming)]
+    if not is_name(name):
+        return f"{found} is not allowed: the name of a {naming.noun} takes 1 to 64 letters, digits, _ and -."
     if not rest or any(key.startswith(rest + ".") for key in inside):
-        return f"{found} is not allowed: a zone is a section with the settings {', '.join(inside)}."
+        return f"{found} is not allowed: a {naming.noun} is a section with the settings {', '.join(inside)}."
     close = difflib.get_close_matches(rest, inside, n=1, cutoff=0.6)
     if close:
-        return f"{found} is not a setting: did you mean {ZONES}{name}.{close[0]}?"
-    return f"{found} is not a setting: a zone has {', '.join(inside)}."
+        return f"{found} is not a setting: did you mean {naming.prefix}{name}.{close[0]}?"
+    return f"{found} is not a setting: a {naming.noun} has {', '.join(inside)}."
+
+
+def _alike(key: str) -> list[Setting]:
+    """Settings whose last word is nearly that of this key."""
+    word = key.rpartition(".")[2]
+    known = {**all_settings(), **{each: one for naming in NAMINGS for each, one in named_settings(naming).items()}}
+    return [one for each, one in known.items() if difflib.get_close_matches(word, [each.rpartition(".")[2]], cutoff=0.6)]
 
 
 def _likely(key: str) -> str | None:

@@ -5,7 +5,11 @@ Only declares, as `config.schema` does, of which this is the section `mqtt`.
 
 from __future__ import annotations
 
-from config.fields import Flag, Section, Whole, setting
+from typing import Self
+
+from pydantic import model_validator
+
+from config.fields import Flag, Section, Whole, conflict, setting
 from config.values import INFINITY, Count, Duration, Size
 
 SESSION_EXPIRY_NEVER_MS = 0xFFFF_FFFF * 1000
@@ -69,6 +73,15 @@ class Mqtt(Section):
         le=100_000,
         effect="at once",
     )
+    user_properties_max: Whole = setting(
+        256,
+        "User properties of one packet; a packet with more ends its connection with 0x97. They are kept and handed on in order, so "
+        "each costs memory with every subscriber.",
+        unit="properties",
+        ge=0,
+        le=65_535,
+        effect="at once",
+    )
     max_mqueue_len: Count = setting(
         Count(1000),
         "Messages of QoS 1 and 2 that wait in memory for one session that is not durable: for room in its window, or until its client is "
@@ -108,6 +121,49 @@ class Mqtt(Section):
         ge=0,
         le=65535,
     )
+    topic_alias_max_out: Whole = setting(
+        100,
+        "Topic aliases that we define for a client, within the Topic Alias Maximum that it announces: the first topics that it gets "
+        "have one each. 0: none.",
+        unit="aliases",
+        ge=0,
+        le=65_535,
+        effect="at once",
+    )
+    payload_format_check: Flag = setting(
+        False,
+        "Refuse with 0x99 a message whose payload is said to be UTF-8 and is not. Off: looking at each payload costs.",
+        effect="at once",
+    )
+    server_reference: str = setting(
+        "",
+        'Where clients shall go when the broker is stopped: DISCONNECT says 0x9C and this text, such as "other.example.org:1883". Empty: '
+        "it says 0x8B.",
+        pattern=r"^[!-~]{0,1024}( [!-~]{1,1024})*$",
+        allowed="one address or several with a blank between them",
+        effect="at once",
+    )
+    delayed_publish: Flag = setting(
+        True, "Take `$delayed/SECONDS/topic` for a message to `topic`, so many seconds later.", effect="at once"
+    )
+    delayed_max: Duration = setting(
+        Duration.parse("7d"), "The longest delay; a message that wants more is refused.", ge=1000, le=42_949_672_000, effect="at once"
+    )
+    delayed_messages_max: Whole = setting(
+        100_000,
+        "Delayed messages that one shard holds; further ones are refused with 0x97 (3.1.1: the connection is closed).",
+        unit="messages",
+        ge=0,
+        le=100_000_000,
+        effect="at once",
+    )
+    sys_interval: Duration = setting(
+        Duration.parse("10s"),
+        "How often `$SYS` topics are published. From 1s to 1h; infinity: never.",
+        ge=1000,
+        allowed='a duration from 1s to 1h, or "infinity"',
+        effect="at once",
+    )
     shared_subscription: Flag = setting(
         True,
         "Shared subscriptions: each message that matches `$share/group/filter` goes to one member of the group, in turn over all "
@@ -115,6 +171,12 @@ class Mqtt(Section):
         "groups are built, and CONNACK tells them so. What a member leaves unacknowledged goes to another one; a gateway that dies "
         "loses what its members had.",
     )
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        if not self.sys_interval.is_infinite and self.sys_interval > 3_600_000:
+            raise conflict("sys_interval", 'a duration from 1s to 1h, or "infinity"')
+        return self
 
     @property
     def session_expiry_3_1_1(self) -> Duration:

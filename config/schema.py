@@ -12,43 +12,16 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from config.access import Access
 from config.fields import Flag, Section, Whole, conflict, setting
+from config.listeners import Listeners
 from config.pipeline import Pipeline
 from config.protocol import Mqtt
 from config.retention import CLASSES_ALLOWED, FILTERS_ALLOWED, RetentionClass, check_classes, check_filters
 from config.selection import Persistence, Zone
-from config.values import Bind, Duration, Size
+from config.values import Duration, Size
 
 THRESHOLDS_ALLOWED = "a list of 1 to 16 whole numbers from 1 to 1000000, such as [100, 10]"
-
-
-class TcpListener(Section):
-    enable: Flag = setting(True, "Listen for MQTT over plain TCP.")
-    bind: Bind = setting(
-        Bind("127.0.0.1:1883"),
-        "Where all gateways listen together. Only this machine by default: there is no authentication yet, so opening the broker "
-        "to a network is a decision to take, not a default to overlook. Port 0 takes a free port; `holdfast status` says which.",
-    )
-    backlog: Whole = setting(
-        1024,
-        "Connections that the kernel holds until a gateway takes them. A thousand clients that reconnect at once fit.",
-        unit="connections",
-        ge=1,
-        le=65535,
-    )
-    connections_max: Whole = setting(
-        100_000,
-        "Connections of one gateway; further ones are closed at once. The limit of open files may be lower and is raised as far "
-        "as the system allows.",
-        unit="connections per gateway",
-        ge=1,
-        le=10_000_000,
-        effect="at once",
-    )
-
-
-class Listeners(Section):
-    tcp: TcpListener = setting(TcpListener(), "MQTT over plain TCP.")
 
 
 class Gateway(Section):
@@ -429,6 +402,7 @@ class Config(Section):
         effect="at once",
     )
     listeners: Listeners = setting(Listeners(), "Where clients connect.")
+    access: Access = setting(Access(), "Who may come in, and who may do what (docs/access.md).")
     gateway: Gateway = setting(Gateway(), "Processes that own the connections of clients, and what one connection may use.")
     mqtt: Mqtt = setting(Mqtt(), "What the protocol leaves to the broker.")
     durable_sessions: DurableSessions = setting(DurableSessions(), "Sessions that outlive every process.")
@@ -444,6 +418,15 @@ class Config(Section):
     def _together(self) -> Self:
         if self.durable_storage.messages.store_qos0 and self.durable_sessions.persistence.min_qos > 1:
             raise conflict("durable_sessions.persistence.min_qos", "1 while durable_storage.messages.store_qos0 is true")
+        for name, listener in self.listeners.all():
+            if not listener.packet_bytes_max.is_infinite and listener.packet_bytes_max > self.gateway.packet_bytes_max:
+                limit = self.gateway.packet_bytes_max
+                raise conflict(f"listeners.{name}.packet_bytes_max", f"at most {limit}, which is gateway.packet_bytes_max")
+        names = [name for name, _ in self.listeners.all()]
+        for zone, selects in self.zones.items():
+            if not set(selects.listeners) <= set(names):
+                known = ", ".join(f'"{name}"' for name in names)
+                raise conflict(f"zones.{zone}.listeners", f"a list of names of listeners, of which there are {known}")
         return self
 
     def shard_count(self, cores: int) -> int:

@@ -1,7 +1,7 @@
 """Which sessions are durable and which messages are stored for them: zones, and the persistence filter.
 
-Only declares and checks one zone by itself; names of zones and how many there may be are checked by `config.load`, which
-knows where they come from.  What a zone means is decided in `gateway.zones` and `sessions.options`.
+Only declares and checks one zone by itself; that its listeners are there by `config.schema`; names of zones and how many there may be
+by `config.load`, which knows where they come from.  What a zone means is decided in `gateway.zones` and `sessions.options`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from config.fields import Flag, Section, Whole, conflict, setting
 from config.values import Duration
 
 ZONES_MAX = 64
-LISTENERS = ("tcp",)
-"""Names of the listeners that there are."""
 
-_LISTENERS_ALLOWED = 'a list of names of listeners, of which there is one: ["tcp"]'
+_LISTENERS_ALLOWED = 'a list of names of listeners, such as ["tcp"]'
 _USERS_ALLOWED = 'a list of user names, such as ["meter", "gauge"]'
 _CLIENTS_ALLOWED = 'a list of texts that client ids begin with, such as ["meter-", "gauge-"]'
 _TOPICS_ALLOWED = 'a list of texts that topics begin with, without # and +, such as ["alarms/", "meters/hall 3/"]'
@@ -88,7 +86,7 @@ class Zone(Section):
     )
     users: Texts = setting(
         (),
-        "Connections with one of these user names in CONNECT are in the zone. Nobody checks names yet, so a client may say any.",
+        "Connections of these users are in the zone: by the name that they came in with, however they did (docs/access.md).",
         unit="user names",
         allowed=_USERS_ALLOWED,
     )
@@ -106,8 +104,6 @@ class Zone(Section):
 
     @model_validator(mode="after")
     def _selects(self) -> Self:
-        if any(listener not in LISTENERS for listener in self.listeners):
-            raise conflict("listeners", _LISTENERS_ALLOWED)
         _check_texts("users", self.users, _USERS_ALLOWED)
         _check_texts("client_id_prefixes", self.client_id_prefixes, _CLIENTS_ALLOWED)
         _check_topics("topic_prefixes", self.topic_prefixes)

@@ -6,7 +6,7 @@ Error sentences, docs/configuration.md and `holdfast config` all speak from this
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
@@ -16,16 +16,43 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
 from config.fields import Effect, Section
+from config.listeners import LISTENERS_MAX, TCP, Listener, Listeners
 from config.schema import Config
-from config.selection import Zone
+from config.secrets import SECRET_ALLOWED, Keys, Secret
+from config.selection import ZONES_MAX, Zone
 from config.values import INFINITY, Bind, Count, Duration, Size
 
-ZONES = "zones."
 NAME = "NAME"
-"""Stands for the name of any zone where settings are described."""
+"""Stands for the name of any zone or listener where settings are described."""
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-Kind = Literal["flag", "whole", "count", "duration", "size", "bind", "text", "choice", "list", "auto"]
+Kind = Literal["flag", "whole", "count", "duration", "size", "bind", "secret", "text", "choice", "list", "auto"]
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Tables whose names are their author's, and which all have the same settings."""
+
+    prefix: str
+    section: type[Section]
+    noun: str
+    count_max: int
+    reserved: tuple[str, ...] = ()
+    """Names of tables that have settings of their own."""
+
+    @property
+    def template(self) -> str:
+        return f"{self.prefix}{NAME}."
+
+    def name_in(self, key: str) -> str | None:
+        """The name in a key of this kind that has anything behind it."""
+        name, dot, _ = key.removeprefix(self.prefix).partition(".")
+        return name if key.startswith(self.prefix) and dot and name not in self.reserved else None
+
+
+ZONES = Naming("zones.", Zone, "zone", ZONES_MAX)
+LISTENERS = Naming("listeners.", Listener, "listener", LISTENERS_MAX, (TCP,))
+NAMINGS = (ZONES, LISTENERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +95,8 @@ def _kind(annotation: object) -> Kind:
         ("size", Size),
         ("count", Count),
         ("bind", Bind),
+        ("secret", Keys),
+        ("secret", Secret),
         ("flag", bool),
         ("whole", int),
         ("text", str),
@@ -91,6 +120,8 @@ def _allowed(kind: Kind, annotation: object, low: int | None, high: int | None) 
         return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
     if kind == "bind":
         return 'an address such as "127.0.0.1:1883" or "[::1]:1883"'
+    if kind == "secret":
+        return SECRET_ALLOWED
     if kind == "text":
         return "text"
     if kind in ("duration", "size"):
@@ -109,7 +140,7 @@ def _walk(section: type[Section], prefix: str) -> Iterator[Setting]:
     for name, field in section.model_fields.items():
         key, annotation = prefix + name, _given(field.annotation)
         if get_origin(annotation) is dict:
-            continue  # the zones, whose names are not known here: see zone_settings
+            continue  # the zones, whose names are not known here: see named_settings
         if isinstance(annotation, type) and issubclass(annotation, Section):
             yield from _walk(annotation, key + ".")
             continue
@@ -134,46 +165,60 @@ def all_settings() -> dict[str, Setting]:
 
 
 @cache
-def zone_settings() -> dict[str, Setting]:
-    """The settings of a zone, as `all_settings`, with NAME for its name."""
-    return {found.key: found for found in _walk(Zone, f"{ZONES}{NAME}.")}
+def named_settings(naming: Naming) -> dict[str, Setting]:
+    """The settings of a zone or of a listener, as `all_settings`, with NAME for its name."""
+    return {found.key: found for found in _walk(naming.section, naming.template)}
 
 
 def setting_of(key: str) -> Setting | None:
-    """The setting with this key, of a zone too; None: there is none."""
+    """The setting with this key, of a zone or a listener too; None: there is none."""
     found = all_settings().get(key)
-    if found is None and key.startswith(ZONES):
-        name, _, rest = key.removeprefix(ZONES).partition(".")
-        found = zone_settings().get(f"{ZONES}{NAME}.{rest}")
-        return replace(found, key=key) if found is not None and is_zone_name(name) else None
-    return found
+    if found is not None:
+        return found
+    for naming in NAMINGS:
+        name = naming.name_in(key)
+        if name is not None and is_name(name):
+            found = named_settings(naming).get(naming.template + key.removeprefix(f"{naming.prefix}{name}."))
+            return None if found is None else replace(found, key=key)
+    return None
 
 
-def is_zone_name(name: str) -> bool:
+def is_name(name: str) -> bool:
+    """Whether a zone or a listener may be called so."""
     return _NAME_PATTERN.fullmatch(name) is not None
 
 
 def settings_in(config: Config) -> dict[str, Setting]:
-    """Every setting of this configuration, those of its zones with their names."""
+    """Every setting of this configuration, those of its zones and listeners with their names."""
     found = dict(all_settings())
-    for name in config.zones:
-        for template in zone_settings().values():
-            key = template.key.replace(f"{ZONES}{NAME}.", f"{ZONES}{name}.", 1)
-            found[key] = replace(template, key=key)
+    _add_named(found, LISTENERS, config.listeners.named)
+    _add_named(found, ZONES, config.zones)
     return found
 
 
-def zone_sections() -> dict[str, str]:
-    """The sections of a zone, as `section_names`."""
+def _add_named(found: dict[str, Setting], naming: Naming, names: Iterable[str]) -> None:
+    for name in names:
+        for template in named_settings(naming).values():
+            key = template.key.replace(naming.template, f"{naming.prefix}{name}.", 1)
+            found[key] = replace(template, key=key)
+
+
+def named_sections() -> dict[str, str]:
+    """The sections of a listener and of a zone, as `section_names`."""
     return {
-        f"{ZONES}{NAME}": (
+        f"{LISTENERS.prefix}{NAME}": (
+            f"A further listener, of which there may be {LISTENERS_MAX}. `NAME` is yours, as for zones; rules and zones may name it."
+        ),
+        f"{LISTENERS.prefix}{NAME}.tls": str(Listener.model_fields["tls"].description),
+        f"{LISTENERS.prefix}{NAME}.ws": str(Listener.model_fields["ws"].description),
+        f"{ZONES.prefix}{NAME}": (
             "Settings of durable sessions for some connections or topics only. A connection is in the first zone, in the order of "
             "the file, of which `listeners`, `users` or `client_id_prefixes` names it. A topic, or a subscription by what its filter "
             "begins with, is in the first zone whose `topic_prefixes` names it; for a subscription that zone comes before the one of "
             "its connection. `NAME` is yours: letters, digits, _ and -; at most 64 zones. In an environment variable, such as "
             "`HOLDFAST__ZONES__NAME__USERS`, upper and lower case of the name do not matter."
         ),
-        f"{ZONES}{NAME}.durable_sessions": str(Zone.model_fields["durable_sessions"].description),
+        f"{ZONES.prefix}{NAME}.durable_sessions": str(Zone.model_fields["durable_sessions"].description),
     }
 
 
@@ -193,7 +238,7 @@ def section_names() -> dict[str, str]:
 
 def plain(value: object) -> bool | int | float | str | list[object] | dict[str, object]:
     """A value of a setting as a file would write it."""
-    if isinstance(value, Duration | Size | Count | Bind):
+    if isinstance(value, Duration | Size | Count | Bind | Secret):
         return value.to_plain()
     if isinstance(value, tuple):
         return [plain(item) for item in value]
@@ -206,5 +251,7 @@ def plain(value: object) -> bool | int | float | str | list[object] | dict[str, 
 def value_at(config: Config, key: str) -> object:
     found: object = config
     for name in key.split("."):
+        if isinstance(found, Listeners) and name not in type(found).model_fields:
+            found = found.named
         found = found[name] if isinstance(found, dict) else getattr(found, name)
     return found

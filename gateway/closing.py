@@ -10,15 +10,19 @@ there to be acknowledged.
 
 from __future__ import annotations
 
-from gateway.connection import OWN_BOUND, SHARD_BOUND, STOPPING, Connection, Phase
+from gateway.connection import OWN_BOUND, RATE_BOUND, SHARD_BOUND, STOPPING, Connection, Phase
+from gateway.events import ForgetAuth
 from gateway.live import LiveTable
-from gateway.state import Deadline, State
+from gateway.reasons import cause, explained
+from gateway.state import KEEP_ALIVE_LOOK_MS, Deadline, State
 from mqtt.encode import encode
-from mqtt.packets import MQTT_5, Connack, Disconnect
+from mqtt.packets import MQTT_5, NO_PROPERTIES, Connack, Disconnect, Properties
 from mqtt.reason import ReasonCode, connack_return_code
 from sessions.frames import Detach
 from shards.frames import LOST, NORMAL, WITH_WILL
 from shards.frames import Disconnect as DisconnectEntry
+
+_TAKEN_OVER = "session taken over"
 
 
 class Closing:
@@ -53,7 +57,7 @@ class Closing:
         """DISCONNECT with this code for MQTT 5, and close; the home is told."""
         if connection.phase is Phase.CLOSED:
             return
-        self._farewell(connection, code)
+        self._farewell(connection, code, why)
         self._end(connection, why, how)
         self._state.outbox.close(connection, why)
 
@@ -63,12 +67,12 @@ class Closing:
             return
         self._state.counters.connections_superseded += 1
         if connection.phase is Phase.ONLINE:
-            self._farewell(connection, ReasonCode.SESSION_TAKEN_OVER)
+            self._farewell(connection, ReasonCode.SESSION_TAKEN_OVER, _TAKEN_OVER)
         else:
             # Before its CONNACK it cannot be sent a DISCONNECT [MQTT-3.2.0-1], and a close without a word tells nobody anything.
-            self._connack(connection, ReasonCode.SERVER_BUSY)
-        self._end(connection, "session taken over", None)
-        self._state.outbox.close(connection, "session taken over")
+            self._connack(connection, ReasonCode.SERVER_BUSY, _TAKEN_OVER)
+        self._end(connection, _TAKEN_OVER, None)
+        self._state.outbox.close(connection, _TAKEN_OVER)
 
     def session_closed(self, connection: Connection, code: ReasonCode) -> None:
         """The session actor wants the connection closed; it knows that it is over."""
@@ -82,7 +86,7 @@ class Closing:
         if connection.phase is Phase.CLOSED:
             return
         self._state.counters.connections_refused += 1
-        self._connack(connection, code)
+        self._connack(connection, code, why)
         self._end(connection, why, NORMAL, expiry_s)
         self._state.outbox.close(connection, why)
 
@@ -101,6 +105,8 @@ class Closing:
         elif deadline == Deadline.KEEP_ALIVE:
             if phase is Phase.ONLINE:
                 self._keep_alive(connection)
+        elif deadline == Deadline.RATE:
+            state.resume(connection, RATE_BOUND)
         elif deadline == Deadline.STOP and phase is not Phase.CLOSED:
             self._shut(connection)
 
@@ -110,7 +116,7 @@ class Closing:
             connection.heard_ms = state.now_ms  # what we do not read cannot be held against the client
         due_ms = connection.heard_ms + connection.keep_alive_ms
         if due_ms > state.now_ms:
-            state.wheel.at(due_ms, (Deadline.KEEP_ALIVE, connection))
+            state.wheel.at(min(due_ms, state.now_ms + KEEP_ALIVE_LOOK_MS), (Deadline.KEEP_ALIVE, connection))
             return
         state.counters.connections_timed_out += 1
         self.close(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, f"nothing heard for {connection.keep_alive_ms} ms")
@@ -134,22 +140,34 @@ class Closing:
 
     def _shut(self, connection: Connection) -> None:
         """The client did not say that its will is not wanted, so it comes, when its delay is over [MQTT-3.1.2-8]."""
+        elsewhere = self._state.options.server_reference and connection.version == MQTT_5
         if connection.phase is Phase.ONLINE:
-            self.close(connection, ReasonCode.SERVER_SHUTTING_DOWN, "shutdown")
+            self.close(connection, ReasonCode.USE_ANOTHER_SERVER if elsewhere else ReasonCode.SERVER_SHUTTING_DOWN, "shutdown")
         else:
-            self.refuse(connection, ReasonCode.SERVER_UNAVAILABLE, "shutdown")
+            self.refuse(connection, ReasonCode.USE_ANOTHER_SERVER if elsewhere else ReasonCode.SERVER_UNAVAILABLE, "shutdown")
 
     # ---------------------------------------------------------------- within
-    def _connack(self, connection: Connection, code: ReasonCode) -> None:
+    def _connack(self, connection: Connection, code: ReasonCode, why: str) -> None:
         """A refusal, where the version has a word for it."""
         if connection.version == MQTT_5 or (connection.version and connack_return_code(code) is not None):
-            connack = encode(connection.version, Connack(False, code))
-            if connection.fits(connack):
-                self._state.outbox.write(connection, connack)
+            self._say(connection, Connack(False, code, self._where(connection, code)), cause(connection, code, why))
 
-    def _farewell(self, connection: Connection, code: ReasonCode) -> None:
+    def _farewell(self, connection: Connection, code: ReasonCode, why: str) -> None:
         if connection.version == MQTT_5 and connection.phase is Phase.ONLINE and not connection.gone:
-            self._state.outbox.write(connection, encode(MQTT_5, Disconnect(code)))
+            self._say(connection, Disconnect(code, self._where(connection, code)), cause(connection, code, why))
+
+    def _where(self, connection: Connection, code: ReasonCode) -> Properties:
+        """Where the client is sent, with the code that sends it, if a packet with that is not too large."""
+        reference = self._state.options.server_reference
+        if code is not ReasonCode.USE_ANOTHER_SERVER or not reference:
+            return NO_PROPERTIES
+        properties = Properties(server_reference=reference)
+        return properties if connection.fits(encode(MQTT_5, Connack(False, code, properties))) else NO_PROPERTIES
+
+    def _say(self, connection: Connection, packet: Connack | Disconnect, why: str) -> None:
+        data = explained(connection, packet, why)
+        if connection.fits(data):
+            self._state.outbox.write(connection, data)
 
     def _end(self, connection: Connection, why: str, how: int | None, expiry_s: int | None = None) -> None:
         """Take the connection out of every table.  how None: the home is not told."""
@@ -168,8 +186,11 @@ class Closing:
         if connection.ephemeral is not None:
             state.orphans += connection.ephemeral.orphans()
             connection.ephemeral = None
+        if connection.exchange is not None:
+            connection.exchange = None
+            state.outbox.effects.append(ForgetAuth(connection.socket))
         connection.held.clear()
-        connection.paused &= ~(OWN_BOUND | STOPPING)
+        connection.paused &= ~(OWN_BOUND | RATE_BOUND | STOPPING)
         if connection.paused & SHARD_BOUND:
             state.outbox.shard(connection.shard).paused.pop(connection, None)
 

@@ -1,8 +1,8 @@
 """From CONNECT to CONNACK: the checks, the home shard, the session actor.
 
-The home shard gives every connection its number and is the lock of the client (PROTOCOLS 5); a durable session then needs
-the session actor of its shard.  Both together may take `home_wait_ms`.  Who may connect (authentication) is not decided
-here yet: user name and password are accepted and not looked at, an authentication method is refused.
+Who it is, is found out before anything else (authenticating).  The home shard gives every connection its number and is the
+lock of the client (PROTOCOLS 5); a durable session then needs the session actor of its shard.  Both together may take
+`home_wait_ms`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from access.profile import Profile
+from gateway.aliases import AliasesOut
+from gateway.authenticating import Authenticating
 from gateway.closing import Closing
 from gateway.connection import HELD, Connection, Phase
+from gateway.delaying import DELAYED
 from gateway.ephemeral import EphemeralSession
-from gateway.permitting import entitle
-from gateway.state import Deadline, State
+from gateway.events import Opened
+from gateway.permitting import entitle, may_publish, publishing
+from gateway.reasons import WORDS
+from gateway.state import KEEP_ALIVE_LOOK_MS, Deadline, State
 from gateway.zones import zone_of
 from mqtt.body import make_body
 from mqtt.encode import encode
 from mqtt.packets import MQTT_5, Connack, Connect, Item, Properties
+from mqtt.packets import Will as WillOfPacket
 from mqtt.reason import ReasonCode
 from sessions.frames import Attach, Attached
-from shards.frames import NORMAL, Check, Connected, Entry, Will
+from shards.frames import NORMAL, Check, Connected, Will
 from shards.frames import Connect as ConnectEntry
 
 RECEIVE_MAXIMUM_DEFAULT = 65_535
@@ -31,59 +38,84 @@ SUPERSEDED_EARLY_MAX = 10_000
 
 
 class Connecting:
-    def __init__(self, state: State, closing: Closing, note_newest: Callable[[bytes, int], None]) -> None:
+    def __init__(self, state: State, closing: Closing, authenticating: Authenticating, note_newest: Callable[[bytes, int], None]) -> None:
         """note_newest: tells whoever drops late forwards that a client's newest connection is here."""
         self._state = state
         self._closing = closing
+        self._authenticating = authenticating
         self._note_newest = note_newest
         self._superseded_early: dict[int, None] = {}
 
-    def opened(self, socket: int, listener: str, address: str) -> None:
+    def opened(self, origin: Opened) -> None:
         state = self._state
-        if socket in state.by_socket:
-            raise ValueError(f"socket {socket} was opened before")
-        connection = Connection(socket, listener, address)
-        state.by_socket[socket] = connection
+        if origin.socket in state.by_socket:
+            raise ValueError(f"socket {origin.socket} was opened before")
+        connection = Connection(origin)
+        state.by_socket[origin.socket] = connection
         if state.stopping or len(state.by_socket) > state.options.connections_max:
             self._closing.refuse(connection, ReasonCode.SERVER_BUSY, "shutdown" if state.stopping else "too many connections")
             return
         state.counters.connections_accepted += 1
-        state.wheel.after(state.options.connect_wait_ms, (Deadline.CONNECT, connection))
+        state.wheel.after(max(0, state.options.connect_wait_ms - origin.waited_ms), (Deadline.CONNECT, connection))
 
     def connect(self, connection: Connection, packet: Connect) -> None:
         """The CONNECT of a connection that has just been opened."""
         state = self._state
+        state.counters.connects_received += 1
         connection.version = packet.version
         connection.request = packet
         connection.packet_max = packet.properties.maximum_packet_size or 0
+        connection.problem = packet.version == MQTT_5 and packet.properties.request_problem_information != 0
         code = self._check(packet)
         if code is not None:
-            self._closing.refuse(connection, code, "CONNECT refused")
+            self._closing.refuse(connection, code, WORDS.get(code, "CONNECT refused"))
             return
         client_id = packet.client_id
         if not client_id:
             client_id = f"holdfast-{state.rng.getrandbits(96):024x}"
             connection.assigned = True
         connection.client = client_id.encode()
-        self._go_home(connection, packet)
+        if self._authenticating.known(connection, packet):
+            self.go_home(connection)
 
-    def _go_home(self, connection: Connection, packet: Connect) -> None:
+    def go_home(self, connection: Connection) -> None:
         """It is known who it is: the home of the client is asked for a connection number, and for the session."""
         state = self._state
+        packet = connection.request
+        assert packet is not None
         entitle(connection, state.access)
+        if connection.profile is not None and packet.will is not None and not self._may_leave(connection, connection.profile, packet.will):
+            self._closing.refuse(connection, ReasonCode.NOT_AUTHORIZED, "its will is not permitted")
+            return
         connection.shard = state.slots.shard_of(connection.client)
         connection.expiry_s = self._expiry_s(packet)
         self._take_limits(connection, packet)
         connection.phase = Phase.AT_HOME
+        connection.home_until_ms = state.now_ms + state.options.home_wait_ms
         state.wheel.after(state.options.home_wait_ms, (Deadline.CONNACK, connection))
-        connection.zone = zone_of(state.options.zones, connection.listener, packet.username, connection.client)
-        memory = self._wants_memory(connection)
-        who = connection.identity
+        connection.zone = zone_of(state.options.zones, connection.listener, connection.identity.user, connection.client)
+        self.ask_home(connection)
+
+    def ask_home(self, connection: Connection) -> None:
+        """For the first time, or again: for a client that others take from one another, or whose former session is still being erased."""
+        state, packet, who = self._state, connection.request, connection.identity
+        if connection.phase is not Phase.AT_HOME:
+            return
+        assert packet is not None
         entry = ConnectEntry(
-            connection.client, packet.clean_start, connection.expiry_s, packet.version, _will(packet), memory,
-            who.user.encode(), who.pack(), connection.address,
+            connection.client, packet.clean_start, connection.expiry_s, packet.version, _will(packet), self._wants_memory(connection),
+            who.user.encode(), who.pack(), connection.address, state.options.adopt_anonymous,
         )  # fmt: skip
         state.outbox.entry(connection.shard, connection, entry)
+
+    def _may_leave(self, connection: Connection, profile: Profile, will: WillOfPacket) -> bool:
+        """Whether it may have this will; its home asks again when it is due (shards.judging)."""
+        flags = int(will.retain)
+        if may_publish(profile, flags, will.topic):
+            return True
+        self._state.counters.wills_denied += 1
+        self._state.denials.note(connection.client, publishing(flags), will.topic)
+        return False
 
     def _wants_memory(self, connection: Connection) -> bool:
         """Whether a session that this CONNECT makes is to live in memory instead of the store.  One that is there stays what it
@@ -93,14 +125,17 @@ class Connecting:
         return connection.expiry_s > 0 and not durable
 
     def _check(self, packet: Connect) -> ReasonCode | None:
-        if packet.properties.authentication_method is not None:
-            return ReasonCode.BAD_AUTHENTICATION_METHOD
         if not packet.client_id and packet.version != MQTT_5 and not packet.clean_start:
             return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
-        if packet.will is not None and is_reserved(packet.will.topic):
+        will, options = packet.will, self._state.options
+        if will is None:
+            return None
+        if is_reserved(will.topic):
             return ReasonCode.TOPIC_NAME_INVALID
-        if packet.will is not None and packet.will.retain and not self._state.options.retain:
+        if will.retain and not options.retain:
             return ReasonCode.RETAIN_NOT_SUPPORTED  # [MQTT-3.2.2-13]
+        if options.payload_format_check and not is_as_said(will.properties, will.payload):
+            return ReasonCode.PAYLOAD_FORMAT_INVALID
         return None
 
     def _expiry_s(self, packet: Connect) -> int:
@@ -113,6 +148,9 @@ class Connecting:
         options = self._state.options
         connection.receive_max_in = options.receive_maximum_in
         connection.receive_max = min(packet.properties.receive_maximum or RECEIVE_MAXIMUM_DEFAULT, options.max_inflight)
+        aliases = min(packet.properties.topic_alias_maximum or 0, options.topic_alias_max_out)
+        if aliases:
+            connection.aliases_out = AliasesOut(aliases)
         keep_alive_s = self._keep_alive_s(packet)
         connection.keep_alive_ms = keep_alive_s * KEEP_ALIVE_GRACE
 
@@ -124,10 +162,16 @@ class Connecting:
         return min(packet.keep_alive or longest, longest)
 
     # ---------------------------------------------------------------- the home has answered
-    def ask_again(self, connection: Connection, entry: Entry) -> None:
-        """The home is still erasing a large session of this client that has ended; CONNACK waits for that, but not for ever."""
-        if connection.phase is Phase.AT_HOME:
-            self._state.outbox.entry(connection.shard, connection, entry)
+    def not_yet(self, connection: Connection, reply: Connected) -> None:
+        """The home is still erasing a large session of this client that has ended, or lets the one that is there be served for a while:
+        CONNACK waits for that, but not for ever."""
+        state = self._state
+        if not reply.retry_ms:
+            self.ask_home(connection)
+        elif state.now_ms + reply.retry_ms < connection.home_until_ms:
+            state.wheel.after(reply.retry_ms, (Deadline.HOME, connection))
+        else:
+            self._closing.refuse(connection, ReasonCode.SERVER_BUSY, f"its client id is contended, to be tried in {reply.retry_ms} ms")
 
     def connected(self, connection: Connection, reply: Connected) -> bool:
         """Whether the connection is online now."""
@@ -226,13 +270,13 @@ class Connecting:
                 connection, ReasonCode.PACKET_TOO_LARGE, f"CONNACK of {len(connack)} bytes, at most {connection.packet_max}"
             )
             return False
-        connection.request = None
+        connection.request = connection.last_word = None
         connection.phase = Phase.ONLINE
         state.outbox.write(connection, connack)
         if connection.keep_alive_ms:
             # What came since CONNECT counts as heard: the client could do no more.
             state.touch(connection)
-            state.wheel.after(connection.keep_alive_ms, (Deadline.KEEP_ALIVE, connection))
+            state.wheel.after(min(connection.keep_alive_ms, KEEP_ALIVE_LOOK_MS), (Deadline.KEEP_ALIVE, connection))
         return True
 
     def _properties(self, connection: Connection, packet: Connect) -> Properties:
@@ -252,8 +296,10 @@ class Connecting:
             receive_maximum=receive_max_in if receive_max_in != RECEIVE_MAXIMUM_DEFAULT else None,
             topic_alias_maximum=options.topic_alias_maximum or None,
             retain_available=None if options.retain else 0,
-            maximum_packet_size=options.packet_bytes_max,
+            maximum_packet_size=connection.origin.packet_bytes_max or options.packet_bytes_max,
             shared_subscription_available=None if options.shared and (connection.memory or not connection.durable) else 0,
+            authentication_method=connection.auth_method,  # [MQTT-4.12.0-5]
+            authentication_data=connection.last_word,
         )
 
     def release_held(self, connection: Connection) -> list[Item]:
@@ -270,7 +316,18 @@ class Connecting:
 
 def is_reserved(topic: bytes) -> bool:
     """Topics that no client may publish to: they are the broker's own, or have a meaning only in filters."""
-    return topic.startswith((b"$SYS/", b"$share/"))
+    return topic.startswith((b"$SYS/", b"$share/", DELAYED))
+
+
+def is_as_said(properties: Properties, payload: bytes) -> bool:
+    """Whether a payload that is said to be UTF-8 text (Payload Format Indicator) is."""
+    if properties.payload_format_indicator != 1 or payload.isascii():
+        return True
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _will(packet: Connect) -> Will | None:

@@ -3,15 +3,17 @@
 Only state; the rules are in the modules named after what they do (connecting, inbound, subscribing, egress, closing).
 
     OPENED ──CONNECT──> AT_HOME ──Connected, no session──────────────────> ONLINE ──> CLOSED
-                           └──Connected, session──> ATTACHING ──Attached──> ONLINE
+       │                   │└──Connected, session──> ATTACHING ──Attached──> ONLINE
+       └──> AUTHENTICATING ┘
 
-Every phase may end in CLOSED, which is final.  An ephemeral session is a part of its connection: it begins at Connected
-and ends at CLOSED.
+Who is ONLINE may authenticate again, and goes on meanwhile.  Every phase may end in CLOSED, which is final.  An ephemeral session
+is a part of its connection: it begins at Connected and ends at CLOSED.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -21,15 +23,19 @@ from gateway.zones import NO_ZONE
 from mqtt.packets import Connect, Item
 
 if TYPE_CHECKING:
+    from gateway.aliases import AliasesOut
     from gateway.ephemeral import EphemeralSession
+    from gateway.events import Opened
     from gateway.guard import Guard
     from gateway.live import LiveSub
     from gateway.outbox import PublishBatch, ReleaseBatch
+    from gateway.pacing import Pace
     from gateway.subscribing import Asked
 
 
 class Phase(Enum):
     OPENED = "opened"
+    AUTHENTICATING = "authenticating"
     AT_HOME = "at home"
     ATTACHING = "attaching"
     ONLINE = "online"
@@ -43,30 +49,54 @@ OWN_BOUND = 2
 """Too many unanswered messages of this connection (3.1.1, which has no Receive Maximum)."""
 SHARD_BOUND = 4
 STOPPING = 8
+RATE_BOUND = 16
+"""More came than its listener takes of one client in that time (gateway.pacing)."""
 
 AWAITING_ANSWER, AWAITING_PUBREL = 0, 1
+
+
+@dataclass(slots=True)
+class Exchange:
+    """An authentication under way: it is the turn of whoever answers for identities, or the client's (`challenged`).
+
+    step: grows with each turn, so that a deadline of an earlier one is known as such.  again: of a connection that is ONLINE."""
+
+    attempt: int
+    again: bool
+    challenged: bool = False
+    step: int = 0
 
 
 class Connection:
     """One socket's state.  Hashed by identity; kept in dicts, never in sets, so that order is that of making."""
 
     __slots__ = (
-        "ack_ids", "ack_kind", "address", "aliases", "answered", "assigned", "attached", "batch", "client", "congested", "conn",
-        "deferred", "ephemeral", "expiry_s", "gone", "guard", "heard_ms", "held", "identity", "keep_alive_ms", "listener", "memory",
-        "out", "owner", "packet_max", "paused", "phase", "present", "profile", "qos1_unanswered", "qos2_in", "qos2_since", "receive_max",
-        "receive_max_in", "release", "relinked", "request", "sent", "session", "session_id", "shard", "socket", "subs", "subscribing",
+        "ack_ids", "ack_kind", "address", "aliases", "aliases_out", "answered", "assigned", "attached", "attempts", "auth_method", "batch",
+        "client", "congested", "conn", "deferred", "ends_ms", "ephemeral", "exchange", "expiry_s", "gone", "guard", "heard_ms", "held",
+        "home_until_ms", "identity", "keep_alive_ms", "last_word", "listener", "memory", "origin", "out", "owner", "pace", "packet_max",
+        "paused", "phase", "present", "problem", "profile", "qos1_unanswered", "qos2_in", "qos2_since", "receive_max", "receive_max_in",
+        "release", "relinked", "request", "sent", "session", "session_id", "shard", "shared_in_memory", "socket", "subs", "subscribing",
         "touched", "unsubscribing", "version", "zone",
     )  # fmt: skip
 
-    def __init__(self, socket: int, listener: str = "", address: str = "") -> None:
-        self.socket = socket
-        self.listener = listener
-        self.address = address
+    def __init__(self, origin: Opened) -> None:
+        self.socket = origin.socket
+        self.origin = origin
+        self.listener = origin.listener
+        self.address = origin.address
         self.identity = ANONYMOUS
+        self.auth_method: str | None = None
+        self.attempts = 0
+        self.exchange: Exchange | None = None
+        """The authentication that is under way."""
+        self.last_word: bytes | None = None
+        """Of its method, to be said in CONNACK."""
+        self.ends_ms = 0
+        """When who it is does not count any more; 0: never."""
         self.profile: Profile | None = None
         """What it may do; None: there are no rules for it."""
         self.guard: Guard | None = None
-        """Asked for each message that leaves; None: it may read everything."""
+        """What a session actor delivers, and what waited, is asked of it; None: there are no rules for it."""
         self.zone = NO_ZONE
         self.phase = Phase.OPENED
         self.version = 0
@@ -88,6 +118,10 @@ class Connection:
         self.assigned = False
         """The client id is ours: the client gave none."""
         self.present = False
+        self.problem = False
+        """Its CONNECT was read, and it takes reason strings (Request Problem Information)."""
+        self.home_until_ms = 0
+        """CONNACK waits for the home and the session actor until then."""
         self.request: Connect | None = None
         self.expiry_s = 0
         self.keep_alive_ms = 0
@@ -95,6 +129,8 @@ class Connection:
         self.touched = False
         self.held: list[Item] = []
         self.paused = 0
+        self.pace: Pace | None = None
+        """How fast it may publish; None: as it likes."""
         self.gone = False
         """The socket is not there any more: nothing can be written."""
         self.congested = False
@@ -119,6 +155,8 @@ class Connection:
         # Outbound.
         self.receive_max = 65_535
         self.packet_max = 0
+        self.aliases_out: AliasesOut | None = None
+        """None: it takes no topic aliases, or we give none."""
         self.ephemeral: EphemeralSession | None = None
         self.ack_kind = 0
         self.ack_ids: list[int] | None = None
@@ -126,6 +164,8 @@ class Connection:
 
         # Subscriptions that are in the live table, by filter, and SUBSCRIBE and UNSUBSCRIBE packets at the session actor.
         self.subs: dict[bytes, LiveSub] = {}
+        self.shared_in_memory: dict[bytes, None] = {}
+        """Filters of shared subscriptions that its session, which is in the memory of a session actor, has there."""
         self.subscribing: dict[int, Asked] = {}
         self.unsubscribing: dict[int, list[bytes]] = {}
 

@@ -4,13 +4,14 @@
 there all that goes to one shard becomes one numbered request, all that goes to one connection one write.  The rules are in
 the parts, one module each; here is who gets which event, and what a turn of the loop does in what order.
 
-    connecting   CONNECT to CONNACK                  fanout      a message to its live subscribers
-    closing      every end of a connection           peers       other gateways
-    inbound      PUBLISH and PUBREL from clients     retained    retained messages of a new subscription
-    subscribing  SUBSCRIBE, UNSUBSCRIBE              egress      deliveries and acknowledgements of durable sessions
-    live         the table of live subscriptions     ephemeral   the window of an ephemeral session
-    groups       members of a shared group           sharing     a message to one member of each group
-    sending      what leaves for one taker           permitting  what the rules in force mean for connections
+    connecting   CONNECT to CONNACK                  authenticating   who a client is
+    closing      every end of a connection           fanout      a message to its live subscribers
+    inbound      PUBLISH and PUBREL from clients     peers       other gateways
+    subscribing  SUBSCRIBE, UNSUBSCRIBE              retained    retained messages of a new subscription
+    live         the table of live subscriptions     egress      deliveries and acknowledgements of durable sessions
+    groups       members of a shared group           ephemeral   the window of an ephemeral session
+    sending      what leaves for one taker           sharing     a message to one member of each group
+    permitting   what the rules in force mean for connections             pacing   how fast a client may publish
 
 Always holds (see check): every connection is in the tables of its phase; a message of QoS 1 or 2 is acknowledged only by an
 answer of its shard, or refused, or known before; nothing is written to a connection after its end.
@@ -21,18 +22,24 @@ from __future__ import annotations
 from random import Random
 from typing import assert_never
 
+from access.denials import Denial
+from gateway.authenticating import Authenticating
 from gateway.closing import Closing
 from gateway.connecting import Connecting
 from gateway.connection import Connection, Phase
 from gateway.egress import Egress
 from gateway.events import (
     AccessChanged,
+    AuthChallenged,
+    Authenticated,
+    AuthRefused,
     Congested,
     Effect,
     Event,
     FromPeer,
     FromSession,
     FromShard,
+    IdentitiesRevoked,
     Malformed,
     Opened,
     PeerLinked,
@@ -51,17 +58,21 @@ from gateway.events import (
     Wake,
 )
 from gateway.fanout import Fanout
-from gateway.frames import Forward, Interest, InterestSeen
+from gateway.frames import Counts, Forward, Interest, InterestSeen, SystemTable
 from gateway.inbound import Inbound
 from gateway.live import LiveTable
 from gateway.options import Counters, Options
+from gateway.pacing import Pacing
 from gateway.peers import Peers, session_link, to_link
 from gateway.permitting import Permitting
+from gateway.reasons import WORDS
 from gateway.retained import Retained
 from gateway.sending import Sending
 from gateway.sharing import Sharing
-from gateway.state import State
+from gateway.state import Deadline, State
 from gateway.subscribing import Subscribing
+from gateway.system import SystemTopics
+from mqtt.control import CONNACK_REASONS
 from mqtt.encode import encode
 from mqtt.packets import (
     MQTT_5,
@@ -86,6 +97,7 @@ from shards.frames import (
     Check,
     Checked,
     Connected,
+    Delay,
     Disconnected,
     Entry,
     Published,
@@ -115,11 +127,14 @@ class GatewayCore:
         self._fanout = Fanout(state, self._table, self._sending, self._sharing)
         self._peers = Peers(state, self._table, self._fanout)
         self._retained = Retained(state, self._sending)
-        self._connecting = Connecting(state, self._closing, self._peers.note_newest)
+        self._permitting = Permitting(state, self._table)
+        self._authenticating = Authenticating(state, self._closing, self._permitting)
+        self._connecting = Connecting(state, self._closing, self._authenticating, self._peers.note_newest)
         self._inbound = Inbound(state, self._table, self._fanout, self._closing, self._peers.newest_of)
-        self._subscribing = Subscribing(state, self._table, self._retained, self._closing)
+        self._system = SystemTopics(name, state, self._table, self._peers, self._fanout, self._sending)
+        self._subscribing = Subscribing(state, self._table, self._retained, self._closing, self._permitting, self._system.welcome)
         self._egress = Egress(state, self._closing)
-        self._permitting = Permitting(state)
+        self._pacing = Pacing(state)
         self._wake_at_ms = 0
 
     @property
@@ -130,6 +145,10 @@ class GatewayCore:
     def connections(self) -> int:
         """Open connections; 0 after Stopping means that the clients are all gone."""
         return len(self._state.by_socket)
+
+    def denied(self) -> list[Denial]:
+        """What the rules have refused or suppressed, as far as the log is to hear of it now."""
+        return self._state.denials.take(self._state.now_ms)
 
     def ready(self) -> bool:
         """Whether clients may be accepted: every linked gateway has said what it wants."""
@@ -164,10 +183,13 @@ class GatewayCore:
                     if state.options.store_qos0:
                         self._egress.hold(connection)
             case FromPeer(link, frame):
-                self._peers.received(link, frame)
-                self._subscribing.peers_changed(self._peers.links)
-            case Opened(socket, listener, _, address):
-                self._connecting.opened(socket, listener, address)
+                if isinstance(frame, Counts | SystemTable):
+                    self._system.received(link, frame)
+                else:
+                    self._peers.received(link, frame)
+                    self._subscribing.peers_changed(self._peers.links)
+            case Opened():
+                self._connecting.opened(event)
             case Malformed(socket, code, detail, version):
                 self._malformed(socket, ReasonCode(code), detail, version)
             case SocketLost(socket, why):
@@ -200,9 +222,20 @@ class GatewayCore:
             case Stopping():
                 self._closing.stop()
             case SettingsChanged(options):
-                state.options = options
+                before, state.options = state.options.rates, options
+                self._pacing.changed(before)
             case AccessChanged(access):
                 self._permitting.changed(access)
+            case Authenticated():
+                known = self._authenticating.authenticated(event)
+                if known is not None:
+                    self._connecting.go_home(known)
+            case AuthChallenged():
+                self._authenticating.challenged(event)
+            case AuthRefused():
+                self._authenticating.refused(event)
+            case IdentitiesRevoked():
+                self._authenticating.revoked(event)
             case _ as never:
                 assert_never(never)
         return []
@@ -219,21 +252,30 @@ class GatewayCore:
                     self._connecting.connect(connection, item)
                 else:
                     self._closing.violation(connection, f"{type(item).__name__} before CONNECT")
+            elif connection.phase is Phase.AUTHENTICATING and connection.auth_method is not None:
+                self._authenticating.received(connection, item)
             else:
                 self._connecting.hold(connection, items[index:])
                 return
+        if connection.pace is not None:
+            self._pacing.took(connection, items)
 
     def _item(self, connection: Connection, item: Item) -> None:
+        if isinstance(item, PublishRun):
+            self._inbound.publish_run(connection, item)
+            return
+        if isinstance(item, Publish):
+            self._inbound.publish(connection, item)
+            return
+        counters = self._state.counters
+        counters.others_received += 1
         match item:
-            case PublishRun():
-                self._inbound.publish_run(connection, item)
             case AckRun(kind, packet_ids):
+                counters.others_received += len(packet_ids) - 1
                 if kind is AckKind.PUBREL:
                     self._inbound.release(connection, packet_ids)
                 else:
                     self._egress.acknowledge(connection, kind, packet_ids)
-            case Publish():
-                self._inbound.publish(connection, item)
             case Ack():
                 if item.kind is AckKind.PUBREL:
                     self._inbound.release(connection, [item.packet_id])
@@ -248,7 +290,7 @@ class GatewayCore:
             case Disconnect():
                 self._closing.disconnect(connection, item)
             case Auth():
-                self._closing.violation(connection, "AUTH without an authentication method")
+                self._authenticating.auth(connection, item)
             case _:
                 self._closing.violation(connection, f"{type(item).__name__} from a client")
 
@@ -256,13 +298,13 @@ class GatewayCore:
         connection = self._state.by_socket.get(socket)
         if connection is None:
             return
-        if connection.phase is not Phase.OPENED:
+        if connection.phase is Phase.ONLINE:
             self._closing.violation(connection, detail, code)
             return
-        # The CONNECT itself was wrong: it is answered where its version has an answer.
+        # The CONNECT itself was wrong, or what came with it: it is answered where its version has an answer.
         connection.version = version or 0
         if version == MQTT_5 or (version and connack_return_code(code) is not None):
-            self._closing.refuse(connection, code, detail)
+            self._closing.refuse(connection, code if code in CONNACK_REASONS else ReasonCode.PROTOCOL_ERROR, detail)
         else:
             self._closing.violation(connection, detail, code)
 
@@ -275,16 +317,20 @@ class GatewayCore:
         assert connection is not None, f"{type(reply).__name__} to an entry of no connection"
         match reply:
             case Published():
-                assert isinstance(entry, PublishEntry)
-                self._inbound.published(connection, entry, reply)
+                if isinstance(entry, Delay):
+                    self._inbound.delayed(connection, entry, reply)
+                else:
+                    assert isinstance(entry, PublishEntry)
+                    self._inbound.published(connection, entry, reply)
             case Released():
                 assert isinstance(entry, Release)
                 self._inbound.released(connection, entry, reply)
             case Connected():
                 if reply.refused:
-                    self._closing.refuse(connection, ReasonCode(reply.refused), "refused by the home")
+                    code = ReasonCode(reply.refused)
+                    self._closing.refuse(connection, code, WORDS.get(code, "refused by the home"))
                 elif not reply.conn:
-                    self._connecting.ask_again(connection, entry)
+                    self._connecting.not_yet(connection, reply)
                 elif self._connecting.connected(connection, reply):
                     self._online(connection)
             case Disconnected():
@@ -295,6 +341,7 @@ class GatewayCore:
             self._closing.stopped(connection)
 
     def _online(self, connection: Connection) -> None:
+        self._pacing.begin(connection)
         self._received(connection, self._connecting.release_held(connection))
 
     def _shard_linked(self, shard: int) -> None:
@@ -347,9 +394,16 @@ class GatewayCore:
             connection.touched = False
         state.touched.clear()
         for deadline, connection in state.wheel.turn(now_ms):
-            self._closing.late(connection, deadline)
+            if deadline is Deadline.HOME:
+                self._connecting.ask_home(connection)
+            else:
+                self._closing.late(connection, deadline)
+        self._pacing.turn(now_ms)
+        self._authenticating.turn(now_ms)
+        self._permitting.turn()
         # Other gateways first, so that a SUBACK of this turn knows what it has to wait for.
         self._peers.tell()
+        self._system.turn(now_ms)
         self._subscribing.turn(now_ms, self._peers.unconfirmed())
         self._retained.turn()
         if state.orphans:
@@ -360,7 +414,10 @@ class GatewayCore:
         return effects
 
     def _wake(self, now_ms: int, effects: list[Effect]) -> None:
-        due = [at for at in (self._state.wheel.next_ms(), self._subscribing.next_ms()) if at is not None]
+        parts = (self._state.wheel, self._authenticating, self._subscribing, self._system)
+        due = [at for at in (part.next_ms() for part in parts) if at is not None]
+        if self._permitting.busy:
+            due.append(now_ms + 1)
         if self._state.by_socket:
             due.append(now_ms - now_ms % TURN_MS_MAX + TURN_MS_MAX)
         if not due:

@@ -13,9 +13,10 @@ from __future__ import annotations
 from gateway.closing import Closing
 from gateway.connection import Connection, Phase
 from gateway.ephemeral import AWAIT_PUBACK, AWAIT_PUBCOMP, AWAIT_PUBREC
+from gateway.reasons import refusal
 from gateway.state import State
 from mqtt.body import message_expiry, with_message_expiry, with_subscription_ids
-from mqtt.encode import PublishTemplate, acks, encode, packet_id_bytes
+from mqtt.encode import PublishTemplate, acks, packet_id_bytes
 from mqtt.packets import MQTT_5, Ack, AckKind
 from mqtt.reason import ReasonCode
 from sessions.frames import PUBACK, PUBREC, Acked, Deliver, Hold
@@ -38,7 +39,9 @@ class Egress:
         dirty = state.outbox.dirty
         templates = [PublishTemplate(topic, body) for topic, body, _, _ in frame.messages]
         per_delivery = False
-        for _, _, _, flags in frame.messages:
+        size = 0
+        for _, body, _, flags in frame.messages:
+            size += len(body)
             if flags & PER_DELIVERY:
                 per_delivery = True
         for conn, indexes, packet_ids, firsts, identifiers in frame.to:
@@ -49,7 +52,7 @@ class Egress:
             if (
                 (guard is not None and not guard.reads_all(frame, indexes))
                 or per_delivery or connection.packet_max or (connection.version == MQTT_5 and any(identifiers))
-                or (connection.congested and connection.memory)
+                or connection.aliases_out is not None or (connection.congested and connection.memory)
             ):  # fmt: skip
                 self._deliver_with_care(connection, frame, templates, indexes, packet_ids, firsts, identifiers)
                 continue
@@ -57,6 +60,8 @@ class Egress:
             if not out:
                 dirty.append(connection)
             state.counters.durable_delivered += len(indexes)
+            # Mostly a connection gets all of a frame; who gets some of it is counted by the mean.
+            state.counters.publish_bytes_sent += size * len(indexes) // len(templates)
             is_5 = connection.version == MQTT_5
             for index, packet_id, first in zip(indexes, packet_ids, firsts, strict=True):
                 template = templates[index]
@@ -80,7 +85,7 @@ class Egress:
             template = templates[index]
             topic, body, published_at_ms, flags = frame.messages[index]
             if guard is not None and not guard.may_read(topic):
-                state.counters.deliveries_suppressed += 1
+                state.suppressed(connection, topic)
                 self._done_unsent(connection, packet_id, first)
                 continue
             if flags & PER_DELIVERY:
@@ -101,8 +106,11 @@ class Egress:
                 state.counters.durable_too_large += 1
                 self._done_unsent(connection, packet_id, first)
                 continue
+            if connection.aliases_out is not None:
+                template = connection.aliases_out.shorten(template, connection.packet_max, first)
             head, tail = template.parts(connection.version, first)
-            state.outbox.write(connection, b"".join((head, packet_id_bytes[packet_id] if packet_id else b"", tail)))
+            state.outbox.write(connection, b"".join((head, packet_id_bytes[packet_id] if packet_id else b"", tail)), 0)
+            state.counters.publish_bytes_sent += len(tail)
             state.counters.durable_delivered += 1
 
     def _done_unsent(self, connection: Connection, packet_id: int, first: int) -> None:
@@ -163,16 +171,21 @@ class Egress:
         """PUBREL for each, with 0x92 for those that were not in flight: the client must be able to end its handshake."""
         outbox = self._state.outbox
         if len(known) == len(packet_ids) or connection.version != MQTT_5:
-            outbox.write(connection, acks(connection.version, AckKind.PUBREL, packet_ids))
+            outbox.write(connection, acks(connection.version, AckKind.PUBREL, packet_ids), len(packet_ids))
             return
         inflight = dict.fromkeys(known)
         for packet_id in packet_ids:
-            reason = ReasonCode.SUCCESS if packet_id in inflight else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-            outbox.write(connection, encode(MQTT_5, Ack(AckKind.PUBREL, packet_id, reason)))
+            if packet_id in inflight:
+                outbox.write(connection, acks(MQTT_5, AckKind.PUBREL, [packet_id]))
+            else:
+                outbox.write(connection, refusal(connection, AckKind.PUBREL, packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
 
     def _refill(self, connection: Connection) -> None:
         session = connection.ephemeral
         if session is not None and session.queue:
             if not connection.out:
                 self._state.outbox.dirty.append(connection)
-            session.refill(connection.out, self._state.wall_ms)
+            for topic, of_group in session.refill(connection.out, self._state.wall_ms, connection.guard):
+                self._state.suppressed(connection, topic)
+                if of_group is not None:
+                    self._state.orphans.append(of_group)

@@ -20,9 +20,10 @@ from __future__ import annotations
 from collections import deque
 
 from gateway.groups import GroupMessage
+from gateway.guard import Guard
 from gateway.options import Counters
 from mqtt.body import with_message_expiry
-from mqtt.encode import packet_id_bytes
+from mqtt.encode import packet_id_bytes, topic_of_head
 from mqtt.packets import MQTT_5
 
 # What a packet id in flight waits for.
@@ -74,6 +75,10 @@ class EphemeralSession:
             self.counters.live_dropped_queue_full += 1
         return False
 
+    def sends_now(self) -> bool:
+        """Whether what is offered next leaves at once."""
+        return len(self.inflight) < self.window
+
     def takes(self, size: int) -> bool:
         """Whether a message of a group can be added without dropping another, and be kept."""
         return len(self.queue) < self._count_max and self.queue_bytes + self.kept_bytes + size <= self._bytes_max
@@ -112,12 +117,17 @@ class EphemeralSession:
         del self.inflight[packet_id]
         return True
 
-    def refill(self, out: list[bytes], wall_ms: int) -> None:
-        """Send what waits, as far as the window allows."""
+    def refill(self, out: list[bytes], wall_ms: int, guard: Guard | None = None) -> list[tuple[bytes, GroupMessage | None]]:
+        """Send what waits, as far as the window allows.  Returns what may not be read any more, and is not sent: topics, and of which
+        group each message is."""
+        withheld: list[tuple[bytes, GroupMessage | None]] = []
         queue = self.queue
         while queue and len(self.inflight) < self.window:
             qos, head, tail, expires_ms, of_group = queue.popleft()
             self.queue_bytes -= len(head) + len(tail)
+            if guard is not None and not guard.may_read(topic_of_head(head)):
+                withheld.append((topic_of_head(head), of_group))
+                continue
             if expires_ms:
                 left_ms = expires_ms - wall_ms
                 if left_ms <= 0:
@@ -127,6 +137,15 @@ class EphemeralSession:
                     # The interval is there already, and four bytes stay four bytes: the head remains right.
                     tail = with_message_expiry(tail, -(-left_ms // 1000))
             self.offer(out, qos, head, tail, expires_ms, of_group)
+        return withheld
+
+    def let_go(self, group: bytes) -> list[GroupMessage]:
+        """Its connection is no member of this group any more, against its will: what waits of it is not sent, but returned."""
+        messages = [row[4] for row in self.queue if row[4] is not None and row[4].group == group]
+        if messages:
+            self.queue = deque([row for row in self.queue if row[4] is None or row[4].group != group])
+            self.queue_bytes = sum(len(head) + len(tail) for _, head, tail, _, _ in self.queue)
+        return messages
 
     def orphans(self) -> list[GroupMessage]:
         """At the end of the session: what other members of its groups are to get."""

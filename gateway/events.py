@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from access.identity import Identity
+from access.login import Login
 from access.rules import Access
 from gateway.frames import Frame as PeerFrame
 from gateway.options import Options
@@ -22,12 +24,19 @@ from shards.frames import Entry, Live, Reply, Superseded
 class Opened:
     """A network connection was accepted.  socket: a number of the shell that is never used twice.  listener: its name.
 
-    address: from where it comes, as rules know it; empty: not known."""
+    address: from where it comes, as rules know it; empty: not known.  waited_ms: how long ago it was accepted, of the time that it has
+    for its CONNECT.  packet_bytes_max: of its listener; 0: as for all.  The others as in access.login.Login."""
 
     socket: int
     listener: str
     peer: str
     address: str = ""
+    loopback: bool = True
+    names: tuple[str, ...] = ()
+    serial: str = ""
+    takes_certificate: bool = False
+    waited_ms: int = 0
+    packet_bytes_max: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +173,45 @@ class AccessChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class Authenticated:
+    """The answer to an Authenticate: who it is.  data: the last word of the method, for the client.  ends_in_ms: for how long it counts;
+    None: as long as the connection.  An answer to another attempt than the connection's newest means nothing."""
+
+    socket: int
+    attempt: int
+    identity: Identity
+    data: bytes | None = None
+    ends_in_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuthChallenged:
+    """The answer to an Authenticate or a ContinueAuth: the client is to be asked further."""
+
+    socket: int
+    attempt: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AuthRefused:
+    """The answer to an Authenticate or a ContinueAuth: no.  code: a reason code of CONNACK, as MQTT 5 has it.  cause: for people."""
+
+    socket: int
+    attempt: int
+    code: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class IdentitiesRevoked:
+    """Who came in by a password of these users, or shows one of these certificates, is let in no more.  serials: in hexadecimal."""
+
+    users: frozenset[str]
+    serials: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Stopping:
     """Graceful shutdown: no new connections; every client gets DISCONNECT 0x8B once its acknowledgements are out."""
 
@@ -171,7 +219,7 @@ class Stopping:
 Event: TypeAlias = (
     Opened | Received | Malformed | SocketLost | Congested | ShardLinked | ShardLost | Replied | FromShard | RetainedTold
     | SessionLinked | SessionLost | FromSession | PeerLinked | PeerLost | FromPeer | TickEnded | Stopping | SettingsChanged
-    | AccessChanged
+    | AccessChanged | Authenticated | AuthChallenged | AuthRefused | IdentitiesRevoked
 )  # fmt: skip
 
 
@@ -240,10 +288,38 @@ class ToPeer:
 
 
 @dataclass(frozen=True, slots=True)
+class Authenticate:
+    """Find out who this is, and answer with one of Authenticated, AuthChallenged and AuthRefused, some time."""
+
+    socket: int
+    attempt: int
+    login: Login
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueAuth:
+    """What the client has answered to an AuthChallenged."""
+
+    socket: int
+    attempt: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetAuth:
+    """Nobody waits any more for the answer to the newest attempt of this connection."""
+
+    socket: int
+
+
+@dataclass(frozen=True, slots=True)
 class Wake:
     """Feed a TickEnded not later than now + after_ms."""
 
     after_ms: int
 
 
-Effect: TypeAlias = Write | CloseSocket | PauseReading | SetVersion | ToShard | RetainedQuery | ToSession | ToPeer | Wake
+Effect: TypeAlias = (
+    Write | CloseSocket | PauseReading | SetVersion | ToShard | RetainedQuery | ToSession | ToPeer | Wake
+    | Authenticate | ContinueAuth | ForgetAuth
+)  # fmt: skip

@@ -104,6 +104,7 @@ class Fanout:
         template: PublishTemplate | None = None
         dirty = self._outbox.dirty
         qos0_5 = qos0_3 = b""
+        plain = 0
         for sub in subs:
             qos = sub.qos if sub.qos < published_qos else published_qos
             if qos or not sub.plain:
@@ -122,9 +123,11 @@ class Fanout:
             if not connection.out:
                 dirty.append(connection)
             connection.out.append(packet)
+            plain += 1
             if sub.retain_topics is not None and flags & 1:
                 sub.retain_topics.add(topic)
         self._counters.live_delivered += len(subs)
+        self._counters.publish_bytes_sent += plain * len(body)
 
     def _with_care(self, sub: LiveSub, publisher: bytes, flags: int, qos: int, template: PublishTemplate) -> None:
         if sub.no_local and sub.connection.client == publisher:

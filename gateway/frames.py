@@ -1,15 +1,31 @@
-"""What travels between two gateways: who has live subscribers for what, and messages for them (sessions.live_frames)."""
+"""What travels between two gateways: who has live subscribers for what, messages for them (sessions.live_frames), and `$SYS`."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgpack
 
 from sessions.live_frames import HANDED_ON, ForGroups, Forward, Interest, InterestSeen
 
-Frame: TypeAlias = Interest | InterestSeen | Forward
-_KINDS: tuple[type[Any], ...] = (Interest, InterestSeen, Forward)
+
+class Counts(NamedTuple):
+    """What the sender counts, in the order of gateway.system; to the gateway that publishes `$SYS`."""
+
+    values: list[int]
+
+
+class SystemTable(NamedTuple):
+    """The `$SYS` topics as they were published last, columns of equal length; from the gateway that publishes them."""
+
+    topics: list[bytes]
+    bodies: list[bytes]
+
+
+LiveFrame: TypeAlias = Interest | InterestSeen | Forward
+"""Those that a session actor knows too."""
+Frame: TypeAlias = LiveFrame | Counts | SystemTable
+_KINDS: tuple[type[Any], ...] = (Interest, InterestSeen, Forward, Counts, SystemTable)
 _CODE = {kind: code for code, kind in enumerate(_KINDS)}
 _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 
@@ -28,4 +44,6 @@ def decode(data: bytes | memoryview) -> Frame:
         raise ValueError(f"not a frame of this link: {error}") from None
 
 
-__all__ = ["HANDED_ON", "ForGroups", "Forward", "Frame", "Interest", "InterestSeen", "decode", "encode"]
+__all__ = [
+    "HANDED_ON", "Counts", "ForGroups", "Forward", "Frame", "Interest", "InterestSeen", "LiveFrame", "SystemTable", "decode", "encode",
+]  # fmt: skip

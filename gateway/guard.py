@@ -1,7 +1,9 @@
 """What a connection may read: asked for each message that leaves for it, by its topic.
 
-A connection has one while there are rules for it (gateway.permitting).  Nothing is asked about what has left: behind a PUBREC only PUBREL
-goes out (PROTOCOLS 12).
+A connection has one while there are rules for it (gateway.permitting).  It is asked for everything that a session actor delivers,
+since that may be of a subscription that ended long ago, and for what waited for the window of an ephemeral session.  A live
+subscription asks it only when the rules do not let all of its filter be read, or when nobody has looked at that yet.  Nothing is asked
+about what has left: behind a PUBREC only PUBREL goes out (PROTOCOLS 12).
 """
 
 from __future__ import annotations

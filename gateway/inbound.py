@@ -14,26 +14,29 @@ who publish to it.
 A message that the store refuses for its quota gets 0x97; 3.1.1 has no such answer, so the connection is closed: an
 acknowledgement would be a lie, and silence would keep the client waiting for ever.  A topic that clients may not publish
 to gets 0x90, one that the rules keep from this client 0x87; a 3.1.1 client is acknowledged and nothing is done, as its
-specification has it.
+specification has it.  Of a session that is resumed the home is asked first whether a QoS 2 message that is not permitted is a
+repeat of one that was: then it is acknowledged, because its identifier is taken there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import takewhile
+from itertools import groupby, takewhile
 
 from gateway.closing import Closing
-from gateway.connecting import is_reserved
+from gateway.connecting import is_as_said, is_reserved
 from gateway.connection import AWAITING_ANSWER, AWAITING_PUBREL, OWN_BOUND, SHARD_BOUND, Connection, Phase
+from gateway.delaying import is_delayed, read_delays
 from gateway.fanout import Fanout
 from gateway.live import LiveTable
 from gateway.outbox import ShardQueue
-from gateway.permitting import may_publish
+from gateway.permitting import may_publish, publishing
+from gateway.reasons import refusal
 from gateway.state import State
-from mqtt.encode import acks, encode
-from mqtt.packets import MQTT_5, Ack, AckKind, Publish, PublishRun
+from mqtt.encode import acks
+from mqtt.packets import MQTT_5, AckKind, Publish, PublishRun
 from mqtt.reason import ReasonCode
-from shards.frames import NOBODY, REFUSED_QUOTA, REPEATED, STORED, Published, Release, Released
+from shards.frames import NOBODY, NOT_PERMITTED, REFUSED_QUOTA, REFUSED_RULES, REPEATED, STORED, Delay, Published, Release, Released
 from shards.frames import Publish as PublishEntry
 from shards.persistence import NOT_STORED, Persistence, stored_flags
 
@@ -41,6 +44,7 @@ _AT_ONCE, _KEPT, _QOS1, _QOS2 = 0, 1, 2, 3
 """What the flags of a PUBLISH mean for its way: QoS 0, QoS 0 that goes to the shard as well (with RETAIN, or to be stored for
 durable sessions under store_qos0), QoS 1, QoS 2."""
 _DOLLAR = 0x24
+_NO_BODY = b"\0"
 
 
 class Inbound:
@@ -72,6 +76,11 @@ class Inbound:
                     self._closing.violation(connection, f"topic alias {alias} has no topic")
                     return
                 topic = known
+        if self._state.options.payload_format_check and not is_as_said(packet.properties, packet.payload):
+            self._state.counters.publishes_refused_format += 1
+            way = self._ways[packet.flags]
+            self._refuse(connection, way, packet.packet_id, connection.sent, ReasonCode.PAYLOAD_FORMAT_INVALID)
+            return
         self.publish_run(connection, PublishRun([packet.flags], [packet.packet_id], [topic], [packet.body]))
 
     def publish_run(self, connection: Connection, run: PublishRun) -> None:
@@ -81,13 +90,15 @@ class Inbound:
         flags, topics = run.flags, run.topics
         count = len(flags)
         state.counters.publishes_received += count
+        state.counters.publish_bytes_received += sum(map(len, run.bodies))
         ways = bytes(flags).translate(self._ways)
         if not state.options.retain and any(flag & 1 for flag in flags):
             self._closing.violation(connection, "RETAIN, which is not available", ReasonCode.RETAIN_NOT_SUPPORTED)  # [MQTT-3.2.2-14]
             return
         profile = connection.profile
         permitted = profile is None or (profile.publishable.issuperset(topics) and not any(flag & 1 for flag in flags))
-        if permitted and _DOLLAR not in [topic[0] for topic in topics]:
+        dollars = _DOLLAR in [topic[0] for topic in topics]
+        if permitted and not dollars:
             if ways.count(_QOS1) == count:
                 connection.qos1_unanswered += count
                 self._to_shard(connection, count, flags, run.packet_ids, topics, run.bodies)
@@ -99,10 +110,21 @@ class Inbound:
                 self._fanout.hand_over(connection.client, connection.conn, flags, topics, run.bodies)
                 self._to_shard(connection, 0, flags, run.packet_ids, topics, run.bodies)
                 return
-        self._mixed(connection, run, ways)
+        delay_max_s = state.options.delayed_max_s
+        if not dollars or delay_max_s is None:
+            self._mixed(connection, run, ways)
+            return
+        # Delayed messages go another way, in the order of the connection.
+        for delayed, group in groupby(range(count), lambda index: is_delayed(topics[index])):
+            part = PublishRun(*_columns(run, list(group)))
+            if delayed:
+                delays = read_delays(part, delay_max_s)
+                self._mixed(connection, delays.run, bytes(part.flags).translate(self._ways), delays.seconds)
+            else:
+                self._mixed(connection, part, bytes(part.flags).translate(self._ways))
 
-    def _mixed(self, connection: Connection, run: PublishRun, ways: bytes) -> None:
-        """A run that does not go one way as a whole, or of which some may not be permitted."""
+    def _mixed(self, connection: Connection, run: PublishRun, ways: bytes, seconds: list[int] | None = None) -> None:
+        """A run that does not go one way as a whole, or of which some may not be permitted.  seconds: by which each is delayed."""
         taken: list[int] = []
         at_once: list[int] = []
         answered_later = 0
@@ -120,12 +142,16 @@ class Inbound:
                 continue
             # What is under way already was permitted when it came: refused now, its id would be free for the client, and taken here.
             if profile is not None and not (way == _QOS2 and packet_id in qos2_in) and not may_publish(profile, run.flags[index], topic):
-                state.counters.publishes_denied += 1
-                self._refuse(connection, way, packet_id, connection.sent + answered_later, ReasonCode.NOT_AUTHORIZED)
-                continue
+                if way == _QOS2 and connection.present:
+                    run = _not_permitted(run, index)  # Its home knows whether it was taken over a former connection.
+                else:
+                    self._denied(connection, run.flags[index], topic)
+                    self._refuse(connection, way, packet_id, connection.sent + answered_later, ReasonCode.NOT_AUTHORIZED)
+                    continue
             if way <= _KEPT:
-                at_once.append(index)
-                if way == _KEPT:
+                if seconds is None:
+                    at_once.append(index)
+                if way == _KEPT or seconds is not None:
                     taken.append(index)
                 continue
             if way == _QOS1:
@@ -147,11 +173,13 @@ class Inbound:
             flags, _, topics, bodies = _columns(run, at_once)
             self._fanout.hand_over(connection.client, connection.conn, flags, topics, bodies)
         if taken:
-            self._to_shard(connection, answered_later, *_columns(run, taken))
+            delays = [seconds[index] for index in taken] if seconds is not None else None
+            self._to_shard(connection, answered_later, *_columns(run, taken), delays)
 
     def _to_shard(
-        self, connection: Connection, answered_later: int, flags: list[int], packet_ids: list[int], topics: list[bytes], bodies: list[bytes]
-    ) -> None:
+        self, connection: Connection, answered_later: int, flags: list[int], packet_ids: list[int], topics: list[bytes],
+        bodies: list[bytes], seconds: list[int] | None = None,
+    ) -> None:  # fmt: skip
         state = self._state
         options = state.options
         connection.sent += answered_later
@@ -164,16 +192,23 @@ class Inbound:
                 return
         elif connection.sent - connection.answered > connection.receive_max_in:
             state.outbox.pause(connection, OWN_BOUND)
-        queue = state.outbox.publish(connection, flags, packet_ids, topics, bodies)
+        if seconds is None:
+            queue = state.outbox.publish(connection, flags, packet_ids, topics, bodies)
+        else:
+            queue = state.outbox.delay(connection, flags, packet_ids, seconds, topics, bodies)
         if queue.messages > options.shard_messages_max or queue.bytes > options.shard_bytes_max:
             state.outbox.pause(connection, SHARD_BOUND)
             queue.paused[connection] = None
+
+    def _denied(self, connection: Connection, flags: int, topic: bytes) -> None:
+        self._state.counters.publishes_denied += 1
+        self._state.denials.note(connection.client, publishing(flags), topic)
 
     def _refuse(self, connection: Connection, way: int, packet_id: int, after: int, code: ReasonCode) -> None:
         if way <= _KEPT:
             return
         kind = AckKind.PUBACK if way == _QOS1 else AckKind.PUBREC
-        self._answer_in_turn(connection, after, encode(connection.version, Ack(kind, packet_id, code)))
+        self._answer_in_turn(connection, after, refusal(connection, kind, packet_id, code))
 
     def _answer_in_turn(self, connection: Connection, after: int, data: bytes) -> None:
         """An answer that needs no shard goes out when the first `after` messages of the connection have theirs."""
@@ -198,7 +233,7 @@ class Inbound:
             if one_way and taken and not connection.deferred and not (nobody and self._some_unheard(connection, entry, codes)):
                 connection.answered += count
                 connection.qos1_unanswered -= count
-                self._state.outbox.write(connection, acks(connection.version, AckKind.PUBACK, entry.packet_ids))
+                self._state.outbox.write(connection, acks(connection.version, AckKind.PUBACK, entry.packet_ids), count)
             else:
                 self._answer(connection, entry, ways, codes)
             self._read_again(connection)
@@ -221,6 +256,14 @@ class Inbound:
             [entry.bodies[i] for i in wanted],
         )
 
+    def delayed(self, connection: Connection, entry: Delay, reply: Published) -> None:
+        """What waits in the store is acknowledged; nobody gets it yet."""
+        if reply.stale:
+            self._closing.superseded(connection)
+        elif connection.phase is Phase.ONLINE:
+            self._answer(connection, entry, entry.flags.translate(self._ways), reply.codes)
+            self._read_again(connection)
+
     def _some_unheard(self, connection: Connection, entry: PublishEntry, codes: bytes) -> bool:
         """Whether the client is to be told, for one message at least, that nobody wants it."""
         if connection.version != MQTT_5:
@@ -229,7 +272,7 @@ class Inbound:
         rows = zip(codes, entry.flags, entry.topics, strict=True)
         return any(code == NOBODY and not wanted(topic, not flags & NOT_STORED) for code, flags, topic in rows)
 
-    def _answer(self, connection: Connection, entry: PublishEntry, ways: bytes, codes: bytes) -> None:
+    def _answer(self, connection: Connection, entry: PublishEntry | Delay, ways: bytes, codes: bytes) -> None:
         """Acknowledge message by message, joining what is equal: some are QoS 2, or not all were stored."""
         state = self._state
         is_5 = connection.version == MQTT_5
@@ -246,6 +289,10 @@ class Inbound:
                     reason = ReasonCode.NO_MATCHING_SUBSCRIBERS
             elif code == REPEATED:
                 state.counters.publishes_repeated += 1
+            elif code == REFUSED_RULES:
+                self._denied(connection, entry.flags[index], entry.topics[index])
+                if is_5:
+                    reason = ReasonCode.NOT_AUTHORIZED
             elif code == REFUSED_QUOTA:
                 state.counters.publishes_refused_quota += 1
                 if not is_5:
@@ -258,7 +305,7 @@ class Inbound:
                 connection.qos1_unanswered -= 1
             else:
                 kind = AckKind.PUBREC
-                if code == REFUSED_QUOTA:
+                if code in (REFUSED_QUOTA, REFUSED_RULES):
                     _forget(connection, packet_id)
                 elif packet_id in connection.qos2_in:
                     connection.qos2_in[packet_id] = AWAITING_PUBREL
@@ -269,8 +316,10 @@ class Inbound:
                 joined, joined_kind = [], kind
                 if reason is ReasonCode.SUCCESS:
                     joined.append(packet_id)
+                elif reason is ReasonCode.NO_MATCHING_SUBSCRIBERS:
+                    state.outbox.write(connection, _nobody(kind, packet_id))
                 else:
-                    state.outbox.write(connection, _ack_with_reason(kind, packet_id, reason))
+                    state.outbox.write(connection, refusal(connection, kind, packet_id, reason))
             connection.answered += 1
             if connection.deferred:
                 self._write_acks(connection, joined_kind, joined)
@@ -280,7 +329,7 @@ class Inbound:
 
     def _write_acks(self, connection: Connection, kind: AckKind, packet_ids: list[int]) -> None:
         if packet_ids:
-            self._state.outbox.write(connection, acks(connection.version, kind, packet_ids))
+            self._state.outbox.write(connection, acks(connection.version, kind, packet_ids), len(packet_ids))
 
     def _write_deferred(self, connection: Connection) -> None:
         while connection.deferred and connection.deferred[0][0] <= connection.answered:
@@ -330,11 +379,14 @@ class Inbound:
             if known:
                 _forget(connection, packet_id)
         if connection.version != MQTT_5 or all(found):
-            self._state.outbox.write(connection, acks(connection.version, AckKind.PUBCOMP, packet_ids))
+            self._state.outbox.write(connection, acks(connection.version, AckKind.PUBCOMP, packet_ids), len(packet_ids))
             return
         for packet_id, known in zip(packet_ids, found, strict=True):
-            reason = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-            self._state.outbox.write(connection, encode(MQTT_5, Ack(AckKind.PUBCOMP, packet_id, reason)))
+            if known:
+                data = acks(MQTT_5, AckKind.PUBCOMP, [packet_id])
+            else:
+                data = refusal(connection, AckKind.PUBCOMP, packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+            self._state.outbox.write(connection, data)
 
 
 def _ways(store_qos0: bool) -> bytes:
@@ -350,6 +402,14 @@ def _marked(run: PublishRun, persistence: Persistence) -> PublishRun:
     excludes = persistence.excludes
     flags = [flag | NOT_STORED if excludes(flag >> 1 & 3, topic) else flag for flag, topic in zip(run.flags, run.topics, strict=True)]
     return PublishRun(flags, run.packet_ids, run.topics, run.bodies)
+
+
+def _not_permitted(run: PublishRun, index: int) -> PublishRun:
+    """The run with this mark at one message, of which nothing but its identifier matters any more."""
+    flags, bodies = list(run.flags), list(run.bodies)
+    flags[index] |= NOT_PERMITTED
+    bodies[index] = _NO_BODY
+    return PublishRun(flags, run.packet_ids, run.topics, bodies)
 
 
 def _forget(connection: Connection, packet_id: int) -> None:
@@ -369,7 +429,7 @@ def _columns(run: PublishRun, wanted: list[int]) -> tuple[list[int], list[int], 
     )
 
 
-def _ack_with_reason(kind: AckKind, packet_id: int, reason: ReasonCode) -> bytes:
+def _nobody(kind: AckKind, packet_id: int) -> bytes:
     """An MQTT 5 acknowledgement of five bytes: mqtt.encode would build a packet first, and a publisher that nobody
     listens to gets one of these for each message."""
-    return b"%c\x03%c%c%c" % (kind << 4, packet_id >> 8, packet_id & 0xFF, reason)
+    return b"%c\x03%c%c%c" % (kind << 4, packet_id >> 8, packet_id & 0xFF, ReasonCode.NO_MATCHING_SUBSCRIBERS)

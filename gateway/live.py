@@ -21,6 +21,7 @@ from typing import Final
 
 from gateway.connection import Connection
 from gateway.groups import Group, is_shared, matched_filter
+from gateway.guard import Guard
 from mqtt.topics import has_wildcard
 from mqtt.trie import FilterTrie
 
@@ -28,7 +29,9 @@ from mqtt.trie import FilterTrie
 class LiveSub:
     """One live subscription of one connection."""
 
-    __slots__ = ("connection", "every", "filter", "identifier", "no_local", "plain", "qos", "retain_as_published", "retain_topics")
+    __slots__ = (
+        "connection", "every", "filter", "guard", "identifier", "no_local", "plain", "qos", "retain_as_published", "retain_topics",
+    )  # fmt: skip
 
     def __init__(self, connection: Connection, filter: bytes, qos: int, every: bool, options: int, identifier: int) -> None:
         self.connection = connection
@@ -41,16 +44,18 @@ class LiveSub:
         self.identifier = identifier
         self.retain_topics: set[bytes] | None = None
         """While retained messages are being fetched for it: topics for which a newer retained message went out live."""
+        self.guard: Guard | None = None
+        """Asked for each message; None: its connection may read all that the filter matches."""
         self.plain = False
         """Nothing about it changes the bytes of a QoS 0 message, or keeps one from its connection."""
-        self.settle()
+        self.guarded(connection.guard)
 
-    def settle(self) -> None:
-        """After its connection got a guard, or lost it."""
+    def guarded(self, guard: Guard | None) -> None:
+        """A new one has that of its connection, until somebody has looked at its filter (gateway.permitting)."""
+        self.guard = guard
         connection = self.connection
-        self.plain = not (
-            self.no_local or self.retain_as_published or self.identifier or connection.packet_max or connection.guard is not None
-        )
+        altered = self.identifier or connection.packet_max or connection.aliases_out is not None
+        self.plain = not (self.no_local or self.retain_as_published or altered or guard is not None)
 
 
 class Targets:
@@ -102,6 +107,9 @@ class LiveTable:
         self._changed: dict[bytes, None] = {}
         self._told: dict[bytes, bool] = {}
         """What other gateways know of this one's interest: filter -> wants every message."""
+        self.subscriptions = 0
+        """Of connections of this gateway, those to shared groups among them; and how many those are."""
+        self.shared = 0
         self._groups: dict[bytes, Group] = {}
         self._changed_groups: dict[bytes, None] = {}
         self._told_groups: dict[bytes, int] = {}
@@ -154,6 +162,7 @@ class LiveTable:
         sub.connection.subs[sub.filter] = sub
         self._touch(sub.filter)
         self._changed[sub.filter] = None
+        self.subscriptions += old is None
         return old is None
 
     def unsubscribe(self, connection: Connection, filter: bytes) -> bool:
@@ -161,6 +170,7 @@ class LiveTable:
         sub = connection.subs.pop(filter, None)
         if sub is None:
             return False
+        self.subscriptions -= 1
         if is_shared(filter):
             self._leave_group(connection, filter)
             return True
@@ -244,10 +254,13 @@ class LiveTable:
         group.join(sub)
         sub.connection.subs[sub.filter] = sub
         self._changed_groups[sub.filter] = None
+        self.subscriptions += joins
+        self.shared += joins
         return joins
 
     def _leave_group(self, connection: Connection, filter: bytes) -> None:
         self._groups[filter].leave(connection)
+        self.shared -= 1
         self._drop_group_if_empty(filter)
         self._changed_groups[filter] = None
 

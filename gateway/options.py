@@ -5,7 +5,8 @@ Where the values come from (configuration) and where the counts go (metrics) is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gateway.zones import Zone
 from shards.ids import EXPIRY_NEVER
@@ -25,8 +26,16 @@ class Options:
     """A connection is in the first that holds it."""
     connect_wait_ms: int = 5_000
     """From the accepted socket to CONNECT."""
+    auth_wait_ms: int = 5_000
+    """For our part of finding out who somebody is; the client has connect_wait_ms for each of its answers."""
+    anonymous: Mapping[str, str] = field(default_factory=dict)
+    """Who comes in without saying who it is, by listener: "no", "yes", or "loopback", which is meant where nothing is said."""
+    adopt_anonymous: bool = False
+    """Whether a user gets a session that is the anonymous one's."""
+    plugin: bool = False
+    """Whether there is a plugin, which is asked about those too who say nothing."""
     home_wait_ms: int = 10_000
-    """From CONNECT to CONNACK (PROTOCOLS 5): the home shard and the session actor have to answer within this."""
+    """From when it is known who it is to CONNACK (PROTOCOLS 5): the home shard and the session actor have to answer within this."""
     suback_wait_ms: int = 1_000
     """The longest a SUBACK waits for other gateways (PROTOCOLS 9)."""
     stop_wait_ms: int = 5_000
@@ -47,6 +56,14 @@ class Options:
     packet_bytes_max: int = 1 << 20
     """Announced to MQTT 5 clients; the shell's decoder enforces it."""
     topic_alias_maximum: int = 32
+    topic_alias_max_out: int = 0
+    """Aliases that we give to one client, if it takes as many."""
+    delayed_max_s: int | None = 7 * 86_400
+    """The longest delay of `$delayed/SECONDS/topic`; None: no such message is taken."""
+    payload_format_check: bool = False
+    """Whether a payload that is said to be text is looked at."""
+    server_reference: str = ""
+    """Where clients are sent at shutdown; empty: nowhere."""
     max_inflight: int = 100
     """QoS 1 and 2 messages on their way to one subscriber; its own Receive Maximum may be less."""
     queue_count_max: int = 1_000
@@ -54,6 +71,8 @@ class Options:
     """What waits for the window of one ephemeral subscriber; then the oldest is dropped."""
     subscriptions_max: int = 10_000
     connections_max: int = 100_000
+    rates: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By listener: messages and bytes a second that one client may publish, 0: as many as come; others have no rate."""
     shared: bool = True
     """Whether $share/ filters are accepted of sessions that are not durable; of durable ones they are not yet."""
     shard_messages_max: int = 50_000
@@ -67,6 +86,10 @@ class Options:
     publishers_max: int = 100_000
     """Publishers at other gateways whose newest connection number is remembered."""
     check_batch: int = 1_000
+    sys_interval_ms: int = 0
+    """How often `$SYS` is published; 0: never."""
+    version: str = ""
+    """Of the program, for `$SYS`."""
 
 
 @dataclass(slots=True)
@@ -78,11 +101,26 @@ class Counters:
     connections_superseded: int = 0
     connections_timed_out: int = 0
     protocol_errors: int = 0
+    connects_received: int = 0
     publishes_received: int = 0
+    publish_bytes_received: int = 0
+    """Of payloads and properties, as those that were sent are."""
+    publish_bytes_sent: int = 0
+    others_received: int = 0
+    """Packets that are no PUBLISH."""
+    bytes_received: int = 0
+    """Kept by the shell."""
+    pauses_rate: int = 0
+    """Clients that were not read for a while, because they published faster than their listener takes it."""
     publishes_refused_quota: int = 0
     publishes_refused_topic: int = 0
+    publishes_refused_format: int = 0
+    """Said to be text, and not: only with payload_format_check."""
     publishes_denied: int = 0
     """Refused by the rules."""
+    wills_denied: int = 0
+    subscriptions_denied: int = 0
+    """Filters of SUBSCRIBE; with wills_denied, what the rules refused besides messages."""
     publishes_repeated: int = 0
     publishes_await_rel_timed_out: int = 0
     """Of sessions that end with their connection; for the others the home shard counts."""

@@ -14,7 +14,7 @@ from gateway.connection import Connection
 from gateway.events import CloseSocket, Effect, PauseReading, ToSession, ToShard, Write
 from sessions.frames import Acked
 from sessions.frames import Frame as SessionFrame
-from shards.frames import Entry, Publish, Release, Reply
+from shards.frames import Delay, Entry, Publish, Release, Reply
 
 
 class PublishBatch:
@@ -80,12 +80,17 @@ class Outbox:
         """Connections with bytes to write; whoever appends to an empty `Connection.out` appends the connection here."""
         self.effects: list[Effect] = []
         """What goes out as it is, at the end of the turn, behind the writes."""
+        self.others_sent = 0
+        """Packets that are no PUBLISH, since the start; and bytes of all packets."""
+        self.bytes_sent = 0
         self._sessions: dict[int, list[SessionFrame]] = {}
         self._acking: list[Connection] = []
         self._closing: list[CloseSocket] = []
 
     # ---------------------------------------------------------------- sockets
-    def write(self, connection: Connection, data: bytes) -> None:
+    def write(self, connection: Connection, data: bytes, others: int = 1) -> None:
+        """others: how many packets that are no PUBLISH this is."""
+        self.others_sent += others
         if not connection.out:
             self.dirty.append(connection)
         connection.out.append(data)
@@ -136,6 +141,18 @@ class Outbox:
         queue.bytes += sum(map(len, bodies))
         return queue
 
+    def delay(
+        self, connection: Connection, flags: list[int], packet_ids: list[int], seconds: list[int], topics: list[bytes], bodies: list[bytes]
+    ) -> ShardQueue:
+        """Messages that the shard keeps until they are due; they never grow."""
+        queue = self.shard(connection.shard)
+        connection.batch = connection.release = None
+        entry = Delay(connection.client, connection.conn, connection.durable, bytes(flags), packet_ids, seconds, topics, bodies)
+        queue.pending.append((connection, entry))
+        queue.messages += len(flags)
+        queue.bytes += sum(map(len, bodies))
+        return queue
+
     def release(self, connection: Connection, packet_ids: list[int]) -> None:
         if connection.release is not None:
             connection.release.packet_ids = connection.release.packet_ids + packet_ids
@@ -151,7 +168,7 @@ class Outbox:
         if len(entries) != len(replies):
             raise ValueError(f"shard {shard}: {len(replies)} replies to request {request} of {len(entries)} entries")
         for (connection, entry), reply in zip(entries, replies, strict=True):
-            if type(entry) is Publish:
+            if type(entry) is Publish or type(entry) is Delay:
                 queue.messages -= len(entry.flags)
                 queue.bytes -= sum(map(len, entry.bodies))
             yield connection, entry, reply
@@ -177,7 +194,9 @@ class Outbox:
         effects: list[Effect] = []
         for connection in self.dirty:
             if connection.out and not connection.gone:
-                effects.append(Write(connection.socket, b"".join(connection.out)))
+                data = b"".join(connection.out)
+                self.bytes_sent += len(data)
+                effects.append(Write(connection.socket, data))
             connection.out = []
         self.dirty.clear()
         effects += self._closing
@@ -212,6 +231,8 @@ class Outbox:
                 pending.connection.release = None
                 kept.append((connection, pending.entry()))
             else:
+                if type(pending) is Delay:
+                    size += sum(map(len, pending.bodies))
                 kept.append((connection, pending))
         queue.pending = []
         requests.append(self._request(shard, queue, kept))
@@ -226,6 +247,6 @@ class Outbox:
         for queue in self.shards.values():
             entries = [entry for kept in queue.unanswered.values() for _, entry in kept]
             pending = [batch for _, batch in queue.pending]
-            publishes = [entry for entry in entries + pending if isinstance(entry, Publish | PublishBatch)]
+            publishes = [entry for entry in entries + pending if isinstance(entry, Publish | PublishBatch | Delay)]
             assert queue.messages == sum(len(entry.flags) for entry in publishes), "messages without an answer"
             assert queue.bytes == sum(len(body) for entry in publishes for body in entry.bodies), "bytes without an answer"

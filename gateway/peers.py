@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from gateway.events import ToPeer, ToSession
 from gateway.fanout import Fanout
-from gateway.frames import HANDED_ON, Forward, Frame, Interest, InterestSeen
+from gateway.frames import HANDED_ON, Forward, Interest, InterestSeen, LiveFrame
 from gateway.live import LiveTable
 from gateway.state import State
 from sessions.newest import NewestConnections
@@ -27,7 +27,7 @@ def session_link(session: int) -> int:
     return -1 - session
 
 
-def to_link(link: int, frame: Frame) -> ToPeer | ToSession:
+def to_link(link: int, frame: LiveFrame) -> ToPeer | ToSession:
     return ToPeer(link, frame) if link >= 0 else ToSession(-1 - link, frame)
 
 
@@ -68,7 +68,7 @@ class Peers:
         if peer is not None:
             self._forget(link, peer)
 
-    def received(self, link: int, frame: Frame) -> None:
+    def received(self, link: int, frame: LiveFrame) -> None:
         peer = self.links.get(link)
         if peer is None:
             return

@@ -1,47 +1,119 @@
 """What the rules in force mean for the connections of this gateway: each has its profile and, where there is one, a guard.
 
 The rules of another version count from the event that brings them: for what is received behind it, and for what leaves behind it.
-Who asks is in the parts: inbound for PUBLISH, subscribing for SUBSCRIBE, egress, sending and fanout for what leaves.
+Then everything asks for each message; LOOKED_AT_PER_TURN subscriptions a turn are looked at, and those whose filters may be read as a
+whole are let off.  Who asks is in the parts: inbound for PUBLISH, subscribing for SUBSCRIBE, egress, sending and ephemeral for what leaves.
+
+A member that may not read all that its group is given leaves the group in the turn that brings the rules, because what it was given
+would be lost to the others; what waits for it goes to them.  Every other subscription stays, and brings what may be read.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from access.profile import Profile
 from access.rights import Extent, Right
 from access.rules import Access
 from gateway.connection import Connection
 from gateway.guard import Guard
+from gateway.live import LiveSub, LiveTable
 from gateway.state import State
 from mqtt.topics import is_shared, matched_filter
+from sessions.frames import Unsubscribe
+
+LOOKED_AT_PER_TURN: Final = 2_000
+BY_THE_RULES: Final = 0
+"""In place of a packet identifier: nobody has asked for this UNSUBSCRIBE, and nobody is answered."""
 
 
 class Permitting:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, table: LiveTable) -> None:
         self._state = state
+        self._table = table
 
     def changed(self, access: Access) -> None:
-        state = self._state
-        state.access = access
-        for connection in state.by_socket.values():
+        self._state.access = access
+        self._state.unlooked.clear()
+        for connection in self._state.by_socket.values():
             if connection.client:
-                entitle(connection, access)
+                self.renewed(connection)
+
+    def renewed(self, connection: Connection) -> None:
+        """Other rules, or another identity of a connection that may have subscriptions."""
+        entitle(connection, self._state.access)
+        if connection.profile is not None:
+            self._leave_groups(connection, connection.profile)
+            self._state.unlooked += connection.subs.values()
+
+    def subscribed(self, sub: LiveSub) -> None:
+        """A subscription is in the table, and asks for each message if its connection has a guard."""
+        if sub.guard is not None:
+            self._state.unlooked.append(sub)
+
+    def shared_in_memory(self, connection: Connection, topic_filter: bytes) -> None:
+        """A session in the memory of a session actor is a member of a group there."""
+        connection.shared_in_memory[topic_filter] = None
+        if connection.profile is not None:
+            self._leave_groups(connection, connection.profile)
+
+    def refused(self, connection: Connection, topic_filter: bytes) -> None:
+        """A SUBSCRIBE, for this filter."""
+        right = Right.SHARE | Right.SUBSCRIBE if is_shared(topic_filter) else Right.SUBSCRIBE
+        self._state.counters.subscriptions_denied += 1
+        self._state.denials.note(connection.client, right, topic_filter)
+
+    @property
+    def busy(self) -> bool:
+        """There are subscriptions that nobody has looked at."""
+        return bool(self._state.unlooked)
+
+    def turn(self) -> None:
+        unlooked = self._state.unlooked
+        for _ in range(min(len(unlooked), LOOKED_AT_PER_TURN)):
+            self._look_at(unlooked.popleft())
+
+    def _look_at(self, sub: LiveSub) -> None:
+        """Members of groups may read all that the filter matches, or they would have left."""
+        connection = sub.connection
+        profile = connection.profile
+        if profile is None or connection.subs.get(sub.filter) is not sub:
+            return
+        if is_shared(sub.filter) or profile.grant(Right.SUBSCRIBE, sub.filter) is Extent.ALL:
+            sub.guarded(None)
+
+    def _leave_groups(self, connection: Connection, profile: Profile) -> None:
+        for topic_filter in [each for each in connection.subs if is_shared(each) and not may_subscribe(profile, each)]:
+            self._table.unsubscribe(connection, topic_filter)
+            if connection.ephemeral is not None:
+                self._state.orphans += connection.ephemeral.let_go(topic_filter)
+        left = [each for each in connection.shared_in_memory if not may_subscribe(profile, each)]
+        if left:
+            for topic_filter in left:
+                del connection.shared_in_memory[topic_filter]
+            self._state.outbox.to_session(connection.session, Unsubscribe(connection.conn, BY_THE_RULES, left))
 
 
 def entitle(connection: Connection, access: Access) -> None:
-    """Give a connection whose client is known what it may do from now on."""
+    """Give a connection whose client is known what it may do from now on; its subscriptions ask for each message."""
     profile = access.profile(connection.identity, connection.client, connection.listener, connection.address)
     connection.profile = profile
     connection.guard = Guard(profile) if profile is not None else None
     for sub in connection.subs.values():
-        sub.settle()
+        sub.guarded(connection.guard)
 
 
 def may_subscribe(profile: Profile, topic_filter: bytes) -> bool:
     """A shared subscription is covered whole: what its member may not read would be lost to its group."""
     if is_shared(topic_filter):
-        return profile.grant(Right.SHARE, matched_filter(topic_filter)) is Extent.ALL
+        return profile.grant(Right.SHARE | Right.SUBSCRIBE, matched_filter(topic_filter)) is Extent.ALL
     return profile.grant(Right.SUBSCRIBE, topic_filter) is not Extent.NONE
 
 
+def publishing(flags: int) -> Right:
+    """What a PUBLISH, or a will, with these flags needs."""
+    return Right.PUBLISH | Right.RETAIN if flags & 1 else Right.PUBLISH
+
+
 def may_publish(profile: Profile, flags: int, topic: bytes) -> bool:
-    return profile.may(Right.PUBLISH | Right.RETAIN if flags & 1 else Right.PUBLISH, topic)
+    return profile.may(publishing(flags), topic)

@@ -1,7 +1,7 @@
 """What leaves for one taker: a message to one subscriber of this gateway, and messages to one other gateway.
 
-Here a message gets the form in which its taker gets it: what is left of its expiry, the subscription's identifier, nothing
-larger than the client takes.  Who is to get it is decided in gateway.fanout and gateway.sharing.
+Here a message gets the form in which its taker gets it: what is left of its expiry, the subscription's identifier, an alias for
+its topic, nothing larger than the client takes.  Who is to get it is decided in gateway.fanout and gateway.sharing.
 """
 
 from __future__ import annotations
@@ -49,9 +49,8 @@ class Sending:
 
         of_group: as what the message goes to another member when this one ends without having taken it."""
         connection = sub.connection
-        guard = connection.guard
-        if guard is not None and not guard.may_read(template.topic):
-            self._counters.deliveries_suppressed += 1
+        if sub.guard is not None and not sub.guard.may_read(template.topic):
+            self._state.suppressed(connection, template.topic)
             return False
         expires_ms = 0
         body = template.body
@@ -74,13 +73,16 @@ class Sending:
         if connection.packet_max and len(head) + len(tail) + (2 if qos else 0) > connection.packet_max:
             self._counters.live_dropped_too_large += 1
             return False
-        if not qos:
-            if connection.congested:
-                self._counters.live_dropped_slow += 1
-                return False
-            self._outbox.write(connection, head + tail)
-            return True
         session = connection.ephemeral
+        if not qos and connection.congested:
+            self._counters.live_dropped_slow += 1
+            return False
+        self._counters.publish_bytes_sent += len(tail)
+        if connection.aliases_out is not None and (not qos or (session is not None and session.sends_now())):
+            head, tail = connection.aliases_out.shorten(template, connection.packet_max, first).v5(first)
+        if not qos:
+            self._outbox.write(connection, head + tail, 0)
+            return True
         assert session is not None, f"{connection}: a live subscription with QoS {qos} in a durable session"
         if not connection.out:
             self._outbox.dirty.append(connection)
@@ -90,8 +92,7 @@ class Sending:
     def fits(self, sub: LiveSub, qos: int, template: PublishTemplate) -> bool:
         """Whether the subscriber can be sent this message, and nothing else has to go for it."""
         connection = sub.connection
-        guard = connection.guard
-        if guard is not None and not guard.may_read(template.topic):
+        if sub.guard is not None and not sub.guard.may_read(template.topic):
             return False
         if connection.packet_max:
             if sub.identifier:

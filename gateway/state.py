@@ -6,16 +6,23 @@ out by gateway.closing.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
+from access.denials import Denials
+from access.rights import Right
 from access.rules import OPEN, Access
 from gateway.connection import Connection, Phase
 from gateway.groups import GroupMessage
+from gateway.live import LiveSub
 from gateway.options import Counters, Options
 from gateway.outbox import Outbox
 from gateway.wheel import Wheel
 from shards.slots import SlotTable
+
+KEEP_ALIVE_LOOK_MS = 30_000
+"""How often a keep alive is looked at, however long it is: a connection that is over is remembered so long because of it."""
 
 
 class Deadline:
@@ -23,7 +30,10 @@ class Deadline:
 
     CONNECT = "connect"
     CONNACK = "connack"
+    HOME = "home"
     KEEP_ALIVE = "keep alive"
+    RATE = "rate"
+    """Not late: its debt is paid."""
     STOP = "stop"
 
 
@@ -53,6 +63,9 @@ class State:
     """Who was heard in this turn."""
     orphans: list[GroupMessage] = field(default_factory=list)
     """What connections that ended in this turn had from their shared groups."""
+    unlooked: deque[LiveSub] = field(default_factory=deque)
+    """Subscriptions that ask for each message until somebody has looked at what the rules say of their filters."""
+    denials: Denials = field(default_factory=Denials)
     shards_linked: dict[int, None] = field(default_factory=dict)
     sessions_linked: dict[int, None] = field(default_factory=dict)
 
@@ -69,6 +82,11 @@ class State:
         """Read the connection again unless there is another reason not to; its keep alive starts anew."""
         if self.outbox.resume(connection, reason):
             self.touch(connection)
+
+    def suppressed(self, connection: Connection, topic: bytes) -> None:
+        """A message was kept from its taker, because the rules do not let it be read."""
+        self.counters.deliveries_suppressed += 1
+        self.denials.note(connection.client, Right.SUBSCRIBE, topic)
 
     def check(self) -> None:
         for socket, connection in self.by_socket.items():

@@ -10,6 +10,7 @@ A filter that may not be used gets its own code in the SUBACK and does not harm 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gateway.closing import Closing
@@ -17,11 +18,11 @@ from gateway.connection import Connection, Phase
 from gateway.groups import is_shared
 from gateway.live import LiveSub, LiveTable
 from gateway.peers import Peer
-from gateway.permitting import may_subscribe
+from gateway.permitting import Permitting, may_subscribe
+from gateway.reasons import answer
 from gateway.retained import Retained
 from gateway.state import State
 from gateway.wheel import Wheel
-from mqtt.encode import encode
 from mqtt.packets import MQTT_5, Suback, Subscribe, Subscription, Unsuback, Unsubscribe
 from mqtt.reason import ProtocolError, ReasonCode
 from mqtt.topics import parse_filter
@@ -38,7 +39,8 @@ class _Waiting:
 
     connection: Connection
     packet: Suback
-    retained: list[LiveSub]
+    retained: Sequence[LiveSub]
+    durable: Sequence[LiveSub]
     needs: dict[int, int] = field(default_factory=dict)
 
 
@@ -52,11 +54,22 @@ class Asked:
 
 
 class Subscribing:
-    def __init__(self, state: State, table: LiveTable, retained: Retained, closing: Closing) -> None:
+    def __init__(
+        self,
+        state: State,
+        table: LiveTable,
+        retained: Retained,
+        closing: Closing,
+        permitting: Permitting,
+        welcome: Callable[[LiveSub], None],
+    ) -> None:
+        """welcome: gives what is known of `$SYS` to a new subscription."""
+        self._welcome = welcome
         self._state = state
         self._table = table
         self._retained = retained
         self._closing = closing
+        self._permitting = permitting
         self._fresh: list[_Waiting] = []
         self._waiting: list[_Waiting] = []
         self._deadlines: Wheel[_Waiting] = Wheel()
@@ -79,6 +92,7 @@ class Subscribing:
                 sub = LiveSub(connection, row.filter, row.qos, True, _options(row), identifier)
                 old = connection.subs.get(row.filter)
                 self._table.subscribe(sub)
+                self._permitting.subscribed(sub)
                 # An earlier subscription to the filter that is still being given its retained messages hands that on.
                 new = old is None or old.retain_topics is not None
                 # A shared subscription brings no retained messages (MQTT 5, 4.8.2).
@@ -89,6 +103,9 @@ class Subscribing:
 
     def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
         if connection.durable:
+            if packet.packet_id in connection.unsubscribing:
+                self._closing.violation(connection, f"packet id {packet.packet_id} is in use by another UNSUBSCRIBE")
+                return
             frame = UnsubscribeFrame(connection.conn, packet.packet_id, list(packet.filters))
             connection.unsubscribing[packet.packet_id] = list(packet.filters)
             self._state.outbox.to_session(connection.session, frame)
@@ -118,6 +135,7 @@ class Subscribing:
             else:
                 profile = connection.profile
                 if profile is not None and not may_subscribe(profile, row.filter):
+                    self._permitting.refused(connection, row.filter)
                     code = ReasonCode.NOT_AUTHORIZED
                 elif parsed.group is not None and ((connection.durable and not connection.memory) or not options.shared):
                     code = ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
@@ -133,7 +151,7 @@ class Subscribing:
         rows = [(row.filter, row.qos, _options(row), row.retain_handling) for row in packet.subscriptions]
         wanted = [row for row, code in zip(rows, codes, strict=True) if code is None]
         if not wanted:
-            self._answer(connection, Suback(packet.packet_id, tuple([code for code in codes if code is not None])), [])
+            self._answer(connection, Suback(packet.packet_id, tuple([code for code in codes if code is not None])))
             return
         if packet.packet_id in connection.subscribing:
             self._closing.violation(connection, f"packet id {packet.packet_id} is in use by another SUBSCRIBE")
@@ -147,17 +165,20 @@ class Subscribing:
             return
         answers = iter(frame.codes)
         reasons: list[ReasonCode] = []
-        for (filter, _, options, _), code in zip(asked.rows, asked.codes, strict=True):
+        durable: list[LiveSub] = []
+        for (filter, _, options, handling), code in zip(asked.rows, asked.codes, strict=True):
             if code is None:
                 granted = next(answers)
                 code = ReasonCode(granted)
                 if granted < _FAILED:
                     # What has a route keeps it as long as the connection lasts (sessions.subscriptions).
                     old = connection.subs.get(filter)
+                    if handling == 0 or (handling == 1 and old is None):
+                        durable.append(LiveSub(connection, filter, 0, True, options, asked.identifier))
                     routed = granted > 0 or self._state.options.store_qos0 or (old is not None and not old.every)
                     self._live(connection, filter, routed, options, asked.identifier)
             reasons.append(code)
-        self._answer(connection, Suback(frame.packet_id, tuple(reasons)), [])
+        self._answer(connection, Suback(frame.packet_id, tuple(reasons)), durable=durable)
 
     def attached(self, connection: Connection, frame: Attached) -> None:
         """The subscriptions that the session had already."""
@@ -171,6 +192,7 @@ class Subscribing:
         for filter, code in zip(filters, frame.codes, strict=True):
             if code < _FAILED:
                 self._table.unsubscribe(connection, filter)
+                connection.shared_in_memory.pop(filter, None)
         reasons = tuple([ReasonCode(code) for code in frame.codes])
         self._reply(connection, Unsuback(frame.packet_id, reasons))
 
@@ -178,11 +200,16 @@ class Subscribing:
         """A durable subscription gets live what the store does not bring: everything if it has no route, else what is not stored
         (PROTOCOLS 8).  A session in memory gets everything from its session actor."""
         if not connection.memory and not is_shared(filter):
-            self._table.subscribe(LiveSub(connection, filter, 0, not routed, options, identifier))
+            sub = LiveSub(connection, filter, 0, not routed, options, identifier)
+            self._table.subscribe(sub)
+            self._permitting.subscribed(sub)
+        elif is_shared(filter):
+            self._permitting.shared_in_memory(connection, filter)
 
     # ---------------------------------------------------------------- SUBACK
-    def _answer(self, connection: Connection, packet: Suback, retained: list[LiveSub]) -> None:
-        self._fresh.append(_Waiting(connection, packet, retained))
+    def _answer(self, connection: Connection, packet: Suback, retained: Sequence[LiveSub] = (), durable: Sequence[LiveSub] = ()) -> None:
+        """retained, durable: subscriptions to which retained messages go from here, and those whose session actor brings them."""
+        self._fresh.append(_Waiting(connection, packet, retained, durable))
 
     def peers_changed(self, links: dict[int, Peer]) -> None:
         """Something was confirmed, or a gateway is gone: send the SUBACKs that waited for nothing else."""
@@ -221,12 +248,14 @@ class Subscribing:
             return
         if not self._reply(connection, waiting.packet):
             return
+        for sub in (*waiting.retained, *waiting.durable):
+            self._welcome(sub)
         for sub in waiting.retained:
             self._retained.begin(sub)
 
     def _reply(self, connection: Connection, packet: Suback | Unsuback) -> bool:
         """Send it.  A client that does not take so many codes in one packet cannot be told what it has: it is closed, and False."""
-        data = encode(connection.version, packet)
+        data = answer(connection, packet)
         if connection.fits(data):
             self._state.outbox.write(connection, data)
             return True

@@ -1,7 +1,7 @@
 """Which zone a connection is in: the first whose listeners, user names or client id prefixes name it.
 
 Zones of topics are not the business of connections: for messages see shards.persistence, for subscriptions sessions.options.
-A user name is what CONNECT says; who may say it is not checked here.
+A user name is that of who it is (access.identity), whatever CONNECT says; the anonymous one has none.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Zone:
     enable: bool | None = None
     reads: ReadOverrides = NO_OVERRIDES
 
-    def holds(self, listener: str, user: str | None, client: bytes) -> bool:
+    def holds(self, listener: str, user: str, client: bytes) -> bool:
         return listener in self.listeners or user in self.users or client.startswith(self.client_prefixes)
 
 
 NO_ZONE = Zone("")
 
 
-def zone_of(zones: tuple[Zone, ...], listener: str, user: str | None, client: bytes) -> Zone:
+def zone_of(zones: tuple[Zone, ...], listener: str, user: str, client: bytes) -> Zone:
     for zone in zones:
         if zone.holds(listener, user, client):
             return zone

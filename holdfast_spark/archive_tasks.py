@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from holdfast_spark.blocks import Decoder, Wanted
 from holdfast_spark.client import Client, Endpoint, NoReader, NotRepeatable, Unit
+from holdfast_spark.collecting import spare_imported
 from holdfast_spark.parquet_units import USUAL, Limits, Piece, ReadUnit, Scan, Unlike, WrittenFile, told, write_units
 from holdfast_spark.properties import DamagedValue
 from holdfast_spark.protocol import Refused, WireError
@@ -53,6 +54,7 @@ Report = WrittenFile | ReadUnit | Failed
 
 
 def run_in_arrow(job: Job, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    spare_imported()
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             reports = [encode(report) for report in run_task(job, number)]

@@ -17,10 +17,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast_spark.properties import NONE, DamagedValue, Properties, parse, varint
-from holdfast_spark.protocol import Block
-from holdfast_spark.schema import PAIR
+from holdfast_spark.protocol import BLOCK_ROWS_MAX, Block
+from holdfast_spark.schema import FROM_PROPERTIES, PAIR
 
 HEAD_BYTES: Final = 16
 _HEAD: Final = np.dtype([("version", "u1"), ("reserved", "u1"), ("flags", "<u2"), ("at", "<u8"), ("client", "<u2"), ("topic", "<u2")])
@@ -34,9 +35,6 @@ _CLIENT, _TOPIC, _PAYLOAD = 1, 2, 4
 _PIECES: Final = 5
 """Head, client, topic, properties with their length, payload."""
 
-_FROM_PROPERTIES: Final = frozenset(
-    {"expiry_ms", "content_type", "response_topic", "correlation_data", "payload_format", "user_properties"}
-)
 STEPS_KEPT: Final = 100
 """A wall list of this length has forgotten its beginning: then what lies before it is shown with the oldest that is known."""
 
@@ -66,12 +64,10 @@ class Decoder:
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         self._names: tuple[str, ...] = tuple(wanted.schema.names)
-        # A one-byte index of pieces for the most rows a block has would be cheap to make each time; cheaper still is to slice one.
-        self._every: Ints = np.arange(0, _PIECES * 8192, _PIECES, dtype=np.int64)
 
     def batch(self, block: Block) -> pa.RecordBatch:
         """The rows of the block that are wanted, in its order."""
-        rows = _Rows(block, self._every)
+        rows = _Rows(block)
         wanted = self._wanted
         need_ts = (
             "ts" in self._names or wanted.ts_from_ms is not None or wanted.ts_before_ms is not None or wanted.expired_at_ms is not None
@@ -126,7 +122,7 @@ class Decoder:
                 return _over(rows.positions.view(np.int64), pa.int64())
             case "message_id":
                 return self._message_ids(rows)
-            case _ if name in _FROM_PROPERTIES:
+            case _ if name in FROM_PROPERTIES:
                 return _property_column(name, rows.properties(), count)
             case _:
                 raise AssertionError(f"column {name} is checked by holdfast_spark.schema")
@@ -144,12 +140,11 @@ class Decoder:
 class _Rows:
     """One block, taken apart as far as somebody asks."""
 
-    __slots__ = ("_block", "_ends", "_every", "_head", "_offsets", "_properties", "count", "flags", "positions")
+    __slots__ = ("_block", "_ends", "_head", "_offsets", "_properties", "count", "flags", "positions")
 
-    def __init__(self, block: Block, every: Ints) -> None:
+    def __init__(self, block: Block) -> None:
         self._block = block
         count = self.count = block.rows
-        self._every = every if count <= len(every) else np.arange(0, _PIECES * count, _PIECES, dtype=np.int64)
         lengths = np.frombuffer(block.lengths, "<u4")
         if count and int(lengths.min()) < HEAD_BYTES + 1:
             raise DamagedValue(f"a stored message of {int(lengths.min())} bytes; its head alone has {HEAD_BYTES}")
@@ -189,7 +184,8 @@ class _Rows:
         """One piece of every value: the array over all pieces, of which every fifth is copied out."""
         offsets = self._cut()
         pieces = pa.Array.from_buffers(kind, _PIECES * self.count, [None, pa.py_buffer(offsets), pa.py_buffer(self._block.values)])
-        return pieces.take(pa.array(self._every[: self.count] + which))
+        # The offsets were checked when they were made, and the index names pieces that there are.
+        return pc.take(pieces, _every(which, self.count), boundscheck=False)
 
     def properties(self) -> dict[int, Properties]:
         """Row -> its properties, for those that have any."""
@@ -239,6 +235,18 @@ class _Rows:
             value, end = varint(bytes(self._block.values[at : at + 4]), 0)
             lengths[row] = value + end
         return lengths
+
+
+def _picks(which: int, count: int) -> Any:
+    return pa.array(np.arange(which, _PIECES * count, _PIECES, dtype=np.uint32))
+
+
+_PICKS: Final = {which: _picks(which, BLOCK_ROWS_MAX) for which in (_CLIENT, _TOPIC, _PAYLOAD)}
+
+
+def _every(which: int, count: int) -> Any:
+    """The index of this piece of each of so many rows."""
+    return _PICKS[which].slice(0, count) if count <= BLOCK_ROWS_MAX else _picks(which, count)
 
 
 def _over(values: npt.NDArray[Any], kind: Any) -> Any:

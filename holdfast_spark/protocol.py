@@ -1,6 +1,6 @@
 """What the reader and its clients say to each other: frames, kinds, error codes, blocks, messages to append (docs/reader.md).
 
-Both sides use this module: the reader process in ``actors`` and all that runs in Spark. It has only Python's own library, knows
+Both sides use this module: the reader process in ``actors`` and all that runs in Spark. It has only Python's own library and numpy, knows
 no verbs and keeps no connection; which request gets which answer is the reader's and ``holdfast_spark.client``'s business.
 
 Holds always: a frame or block is whole, or it is an error. Nothing here returns fewer bytes, rows or messages than were announced.
@@ -15,8 +15,10 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from struct import Struct, pack, unpack_from
+from struct import Struct
 from typing import Any, Final
+
+import numpy as np
 
 VERSION: Final = 1
 """Of the protocol; both sides say it in their hello."""
@@ -223,11 +225,11 @@ def encode_block(runs: Sequence[tuple[int, int]], positions: Bytes, values: Sequ
     rows = len(values)
     if sum(count for _, count in runs) != rows or len(positions) != 8 * rows:
         raise ValueError(f"{rows} values, {len(positions)} bytes of positions, runs {list(runs)[:8]}: they do not fit together")
-    lengths = [len(value) for value in values]
+    lengths = np.fromiter(map(len, values), "<u4", rows)
     table = b"".join([_RUN.pack(stream, count) for stream, count in runs])
-    body = b"".join((table, positions, pack(f"<{rows}I", *lengths), *values))
+    body = b"".join((table, positions, lengths.tobytes(), *values))
     crc = zlib.crc32(body)
-    return crc, (_BLOCK_HEAD.pack(rows, len(runs), sum(lengths), crc), body)
+    return crc, (_BLOCK_HEAD.pack(rows, len(runs), len(body) - len(table) - 12 * rows, crc), body)
 
 
 def decode_block(body: memoryview) -> Block:
@@ -244,7 +246,7 @@ def decode_block(body: memoryview) -> Block:
         raise Malformed(f"the checksum of a block is {found:08x}, its head says {crc:08x}")
     runs = tuple(_RUN.iter_unpack(body[_BLOCK_HEAD.size : positions_at]))
     lengths = body[lengths_at:values_at]
-    if sum(count for _, count in runs) != rows or sum(unpack_from(f"<{rows}I", lengths)) != value_bytes:
+    if sum(count for _, count in runs) != rows or int(np.frombuffer(lengths, "<u4").sum(dtype=np.uint64)) != value_bytes:
         raise Malformed(f"a block of {rows} rows: its runs or lengths do not add up")
     return Block(rows, runs, body[positions_at:lengths_at], lengths, body[values_at:], crc)
 

@@ -15,11 +15,12 @@ from pyspark.sql.types import StructType
 
 from holdfast_spark.blocks import Decoder, Wanted
 from holdfast_spark.client import Client, Endpoint
+from holdfast_spark.collecting import spare_imported
 from holdfast_spark.options import OptionError, ReadOptions
 from holdfast_spark.planning import Scope, Work, gaps_of
 from holdfast_spark.properties import DamagedValue
 from holdfast_spark.protocol import Code, Refused
-from holdfast_spark.schema import arrow_schema, check_types
+from holdfast_spark.schema import FROM_PROPERTIES, arrow_schema, check_types
 
 log = logging.getLogger("holdfast_spark")
 
@@ -40,6 +41,11 @@ def reading_of(options: ReadOptions, schema: StructType) -> Reading:
         raise OptionError(
             f"option columns is {','.join(options.columns)}, and the schema that was given has {','.join(names)}; wanted is one of both"
         )
+    for each in schema.fields:
+        if each.name in FROM_PROPERTIES and not each.nullable:
+            raise OptionError(
+                f"column {each.name} is NOT NULL in the schema that was given; messages without such a property have null there"
+            )
     ours = arrow_schema(names)
     arrow = pa.schema([ours.field(each.name).with_nullable(each.nullable) for each in schema.fields])
     return Reading(options.endpoint, arrow, options.fail_on_loss)
@@ -48,6 +54,7 @@ def reading_of(options: ReadOptions, schema: StructType) -> Reading:
 def read_work(reading: Reading, scope: Scope, work: Work | None) -> Iterator[pa.RecordBatch]:
     if work is None:
         return
+    spare_imported()
     incarnation = incarnation_of(work.store)
     with Client(reading.endpoint, who="spark task") as client:
         for unit in work.units:

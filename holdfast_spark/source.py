@@ -24,13 +24,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from holdfast_spark.client import Client
+from holdfast_spark.collecting import spare_imported
 from holdfast_spark.leases import lease_cuts
 from holdfast_spark.offsets import Offset
 from holdfast_spark.options import ReadOptions, read_options
 from holdfast_spark.planning import Gap, Plan, State, at_time, behind_time, cuts_of, look, make_plan, report, scope_of
 from holdfast_spark.pushing import narrowed
 from holdfast_spark.reading import read_work, reading_of
-from holdfast_spark.schema import TYPES, ddl
+from holdfast_spark.schema import TYPES, strict_ddl
 from holdfast_spark.sink import batch_writer, stream_writer
 from holdfast_spark.streaming import HoldfastStreamReader
 
@@ -43,10 +44,12 @@ class HoldfastDataSource(DataSource):
         return "holdfast"
 
     def schema(self) -> str:
+        spare_imported()
         columns = read_options(self.options, stream=None).columns
-        return ddl(columns or tuple(TYPES))
+        return strict_ddl(columns or tuple(TYPES))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        spare_imported()
         options = read_options(self.options, stream=False)
         return (PushingReader if options.pushdown else HoldfastReader)(options, schema)
 

@@ -16,6 +16,7 @@ from mqtt.properties import (
     KIND_OF,
     MESSAGE_EXPIRY_INTERVAL,
     SUBSCRIPTION_IDENTIFIER,
+    TOPIC_ALIAS,
     Kind,
     Place,
     encode_properties,
@@ -73,6 +74,11 @@ def with_subscription_ids(body: bytes, ids: Sequence[int]) -> bytes:
         return body
     mark = bytes((SUBSCRIPTION_IDENTIFIER,))
     return _insert(body, b"".join([mark + varint(identifier) for identifier in ids]))
+
+
+def with_topic_alias(body: bytes, alias: int) -> bytes:
+    """``body`` as it goes to one connection, which knows its topic by this number."""
+    return _insert(body, b"%c%c%c" % (TOPIC_ALIAS, alias >> 8, alias & 0xFF))
 
 
 def without_property(body: bytes, unwanted: int) -> bytes:

@@ -9,7 +9,7 @@ decided from this packet, its version and its direction alone is kept.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqtt.body import without_property
 from mqtt.framing import Role
@@ -37,7 +37,7 @@ from mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from mqtt.properties import SUBSCRIPTION_IDENTIFIER, TOPIC_ALIAS, Place, read_properties
+from mqtt.properties import SUBSCRIPTION_IDENTIFIER, TOPIC_ALIAS, Place, read_properties, too_many_user_properties
 from mqtt.reason import ProtocolError, ReasonCode, malformed, reason_of_return_code, violation
 from mqtt.topics import TopicNames
 from mqtt.wire import read_binary, read_string, read_u8, read_u16, read_utf8, read_varint
@@ -74,6 +74,13 @@ FILTERS_MAX: Final = 1_024
 """Topic filters of one SUBSCRIBE or UNSUBSCRIBE, unless its owner says otherwise."""
 
 
+class Bounds(NamedTuple):
+    """Of how many parts one packet may be: more end its connection with 0x97.  None: any number."""
+
+    filters: int = FILTERS_MAX
+    user_properties: int | None = None
+
+
 def protocol_of(data: bytes, pos: int, end: int) -> tuple[int | None, bool, int]:
     """(version to answer in, whether it is one of ours, next pos) of a CONNECT.
 
@@ -90,7 +97,7 @@ def protocol_of(data: bytes, pos: int, end: int) -> tuple[int | None, bool, int]
     return (MQTT_5 if 5 <= level < _BRIDGE_BIT else MQTT_3_1_1), False, pos
 
 
-def read_connect(version: int, data: bytes, pos: int, end: int, names: TopicNames) -> Connect:
+def read_connect(version: int, data: bytes, pos: int, end: int, names: TopicNames, bounds: Bounds) -> Connect:
     """Read a CONNECT from behind its protocol level."""
     flags, pos = read_u8(data, pos, end, "CONNECT flags")
     keep_alive, pos = read_u16(data, pos, end, "keep alive")
@@ -106,7 +113,7 @@ def read_connect(version: int, data: bytes, pos: int, end: int, names: TopicName
         raise malformed("password without a user name, before MQTT 5")  # 3.1.1 [MQTT-3.1.2-22]
     properties = NO_PROPERTIES
     if version == MQTT_5:
-        properties, pos = read_properties(data, pos, end, Place.CONNECT)
+        properties, pos = read_properties(data, pos, end, Place.CONNECT, bounds.user_properties)
     client_id, pos = read_string(data, pos, end, "client id")
     clean_start = bool(flags & 2)
     if not client_id and (version == MQTT_3_1 or (version == MQTT_3_1_1 and not clean_start)):
@@ -117,7 +124,7 @@ def read_connect(version: int, data: bytes, pos: int, end: int, names: TopicName
     if has_will:
         will_properties = NO_PROPERTIES
         if version == MQTT_5:
-            will_properties, pos = read_properties(data, pos, end, Place.WILL)
+            will_properties, pos = read_properties(data, pos, end, Place.WILL, bounds.user_properties)
         topic, pos = read_binary(data, pos, end, "will topic")
         names.check(topic)
         payload, pos = read_binary(data, pos, end, "will payload")
@@ -131,7 +138,7 @@ def read_connect(version: int, data: bytes, pos: int, end: int, names: TopicName
     return Connect(version, client_id, clean_start, keep_alive, username, password, will, properties)
 
 
-def read_publish(version: int, role: Role, flags: int, data: bytes, pos: int, end: int, names: TopicNames) -> Publish:
+def read_publish(version: int, role: Role, flags: int, data: bytes, pos: int, end: int, names: TopicNames, bounds: Bounds) -> Publish:
     topic, pos = read_binary(data, pos, end, "topic name")
     packet_id = 0
     if flags & 6:
@@ -142,7 +149,7 @@ def read_publish(version: int, role: Role, flags: int, data: bytes, pos: int, en
         return Publish(flags, packet_id, topic, payload, body=b"\0" + payload)
     block_length, block_start = read_varint(data, pos, end, "PUBLISH property length")
     block_end = block_start + block_length
-    properties, stored = _message_properties(data[pos : min(block_end, end)])
+    properties, stored = _message_properties(data[pos : min(block_end, end)], bounds.user_properties)
     if topic:
         names.check(topic)
     elif properties.topic_alias is None:
@@ -153,7 +160,7 @@ def read_publish(version: int, role: Role, flags: int, data: bytes, pos: int, en
     return Publish(flags, packet_id, topic, payload, properties, stored + payload)
 
 
-def _message_properties(block: bytes) -> tuple[Properties, bytes]:
+def _message_properties(block: bytes, user_max: int | None) -> tuple[Properties, bytes]:
     """A PUBLISH's properties, and the block to store: without topic alias and subscription identifiers.
 
     Most publishers send the same block with every message, and reading one takes several times as long
@@ -161,8 +168,10 @@ def _message_properties(block: bytes) -> tuple[Properties, bytes]:
     """
     known = _BLOCKS.get(block)
     if known is not None:
+        if user_max is not None and len(known[0].user_properties) > user_max:
+            raise too_many_user_properties(user_max, Place.PUBLISH)
         return known
-    properties, _ = read_properties(block, 0, len(block), Place.PUBLISH)
+    properties, _ = read_properties(block, 0, len(block), Place.PUBLISH, user_max)
     stored = block
     if properties.topic_alias is not None:
         stored = without_property(stored, TOPIC_ALIAS)
@@ -175,19 +184,19 @@ def _message_properties(block: bytes) -> tuple[Properties, bytes]:
     return properties, stored
 
 
-def read_packet(kind: PacketType, version: int, role: Role, data: bytes, pos: int, end: int, filters_max: int = FILTERS_MAX) -> Packet:
+def read_packet(kind: PacketType, version: int, role: Role, data: bytes, pos: int, end: int, bounds: Bounds) -> Packet:
     """Read any packet but CONNECT and PUBLISH."""
     match kind:
         case PacketType.PUBACK | PacketType.PUBREC | PacketType.PUBREL | PacketType.PUBCOMP:
-            return _ack(AckKind(kind), version, data, pos, end)
+            return _ack(AckKind(kind), version, data, pos, end, bounds)
         case PacketType.SUBSCRIBE:
-            return _subscribe(version, data, pos, end, filters_max)
+            return _subscribe(version, data, pos, end, bounds)
         case PacketType.UNSUBSCRIBE:
-            return _unsubscribe(version, data, pos, end, filters_max)
+            return _unsubscribe(version, data, pos, end, bounds)
         case PacketType.SUBACK:
-            return _suback(version, data, pos, end)
+            return _suback(version, data, pos, end, bounds)
         case PacketType.UNSUBACK:
-            return _unsuback(version, data, pos, end)
+            return _unsuback(version, data, pos, end, bounds)
         case PacketType.PINGREQ:
             _at_end(pos, end, "PINGREQ")
             return Pingreq()
@@ -195,30 +204,30 @@ def read_packet(kind: PacketType, version: int, role: Role, data: bytes, pos: in
             _at_end(pos, end, "PINGRESP")
             return Pingresp()
         case PacketType.CONNACK:
-            return _connack(version, data, pos, end)
+            return _connack(version, data, pos, end, bounds)
         case PacketType.DISCONNECT:
-            return _disconnect(version, role, data, pos, end)
+            return _disconnect(version, role, data, pos, end, bounds)
         case PacketType.AUTH:
-            return _auth(role, data, pos, end)
+            return _auth(role, data, pos, end, bounds)
         case PacketType.CONNECT | PacketType.PUBLISH:
             raise AssertionError(f"{kind.name} has a reader of its own")
 
 
-def _ack(kind: AckKind, version: int, data: bytes, pos: int, end: int) -> Ack:
+def _ack(kind: AckKind, version: int, data: bytes, pos: int, end: int, bounds: Bounds) -> Ack:
     packet_id, pos = _packet_id(data, pos, end, kind.name)
     if version != MQTT_5:
         _at_end(pos, end, kind.name)
         return Ack(kind, packet_id)
-    reason, properties = _reason_and_properties(ACK_REASONS[kind], Place.ACK, kind.name, data, pos, end)
+    reason, properties = _reason_and_properties(ACK_REASONS[kind], Place.ACK, kind.name, data, pos, end, bounds)
     return Ack(kind, packet_id, reason, properties)
 
 
-def _subscribe(version: int, data: bytes, pos: int, end: int, filters_max: int) -> Subscribe:
-    packet_id, properties, pos = _id_and_properties(version, Place.SUBSCRIBE, data, pos, end)
+def _subscribe(version: int, data: bytes, pos: int, end: int, bounds: Bounds) -> Subscribe:
+    packet_id, properties, pos = _id_and_properties(version, Place.SUBSCRIBE, data, pos, end, bounds)
     subscriptions: list[Subscription] = []
     while pos < end:
-        if len(subscriptions) == filters_max:
-            raise _too_many("SUBSCRIBE", packet_id, filters_max)
+        if len(subscriptions) == bounds.filters:
+            raise _too_many("SUBSCRIBE", packet_id, bounds.filters)
         topic_filter, pos = read_utf8(data, pos, end, "topic filter")
         options, pos = read_u8(data, pos, end, "subscription options")
         subscriptions.append(_subscription(version, topic_filter, options))
@@ -247,12 +256,12 @@ def _too_many(kind: str, packet_id: int, filters_max: int) -> ProtocolError:
     return ProtocolError(ReasonCode.QUOTA_EXCEEDED, f"{kind} {packet_id} names more than {filters_max} topic filters")
 
 
-def _unsubscribe(version: int, data: bytes, pos: int, end: int, filters_max: int) -> Unsubscribe:
-    packet_id, properties, pos = _id_and_properties(version, Place.UNSUBSCRIBE, data, pos, end)
+def _unsubscribe(version: int, data: bytes, pos: int, end: int, bounds: Bounds) -> Unsubscribe:
+    packet_id, properties, pos = _id_and_properties(version, Place.UNSUBSCRIBE, data, pos, end, bounds)
     filters: list[bytes] = []
     while pos < end:
-        if len(filters) == filters_max:
-            raise _too_many("UNSUBSCRIBE", packet_id, filters_max)
+        if len(filters) == bounds.filters:
+            raise _too_many("UNSUBSCRIBE", packet_id, bounds.filters)
         topic_filter, pos = read_utf8(data, pos, end, "topic filter")
         filters.append(topic_filter)
     if not filters:
@@ -260,8 +269,8 @@ def _unsubscribe(version: int, data: bytes, pos: int, end: int, filters_max: int
     return Unsubscribe(packet_id, tuple(filters), properties)
 
 
-def _suback(version: int, data: bytes, pos: int, end: int) -> Suback:
-    packet_id, properties, pos = _id_and_properties(version, Place.SUBACK, data, pos, end)
+def _suback(version: int, data: bytes, pos: int, end: int, bounds: Bounds) -> Suback:
+    packet_id, properties, pos = _id_and_properties(version, Place.SUBACK, data, pos, end, bounds)
     table = SUBACK_REASONS if version == MQTT_5 else SUBACK_REASONS_3
     reasons = tuple([_reason(table, code, "SUBACK") for code in data[pos:end]])
     if not reasons:
@@ -269,8 +278,8 @@ def _suback(version: int, data: bytes, pos: int, end: int) -> Suback:
     return Suback(packet_id, reasons, properties)
 
 
-def _unsuback(version: int, data: bytes, pos: int, end: int) -> Unsuback:
-    packet_id, properties, pos = _id_and_properties(version, Place.UNSUBACK, data, pos, end)
+def _unsuback(version: int, data: bytes, pos: int, end: int, bounds: Bounds) -> Unsuback:
+    packet_id, properties, pos = _id_and_properties(version, Place.UNSUBACK, data, pos, end, bounds)
     if version != MQTT_5:
         _at_end(pos, end, "UNSUBACK")
         return Unsuback(packet_id)
@@ -280,7 +289,7 @@ def _unsuback(version: int, data: bytes, pos: int, end: int) -> Unsuback:
     return Unsuback(packet_id, reasons, properties)
 
 
-def _connack(version: int, data: bytes, pos: int, end: int) -> Connack:
+def _connack(version: int, data: bytes, pos: int, end: int, bounds: Bounds) -> Connack:
     flags, pos = read_u8(data, pos, end, "CONNACK flags")
     code, pos = read_u8(data, pos, end, "CONNACK reason code")
     if flags > 1:
@@ -288,7 +297,7 @@ def _connack(version: int, data: bytes, pos: int, end: int) -> Connack:
     properties = NO_PROPERTIES
     if version == MQTT_5:
         reason = _reason(CONNACK_REASONS, code, "CONNACK")
-        properties, pos = read_properties(data, pos, end, Place.CONNACK)
+        properties, pos = read_properties(data, pos, end, Place.CONNACK, bounds.user_properties)
     else:
         reason = reason_of_return_code(code)
     _at_end(pos, end, "CONNACK")
@@ -297,19 +306,19 @@ def _connack(version: int, data: bytes, pos: int, end: int) -> Connack:
     return Connack(bool(flags), reason, properties)
 
 
-def _disconnect(version: int, role: Role, data: bytes, pos: int, end: int) -> Disconnect:
+def _disconnect(version: int, role: Role, data: bytes, pos: int, end: int, bounds: Bounds) -> Disconnect:
     if version != MQTT_5:
         _at_end(pos, end, "DISCONNECT")
         return Disconnect()
-    reason, properties = _reason_and_properties(DISCONNECT_REASONS, Place.DISCONNECT, "DISCONNECT", data, pos, end)
+    reason, properties = _reason_and_properties(DISCONNECT_REASONS, Place.DISCONNECT, "DISCONNECT", data, pos, end, bounds)
     if role == "client" and properties.session_expiry_interval is not None:
         raise violation("session expiry interval in a server's DISCONNECT")  # [MQTT-3.14.2-2]
     return Disconnect(reason, properties)
 
 
-def _auth(role: Role, data: bytes, pos: int, end: int) -> Auth:
+def _auth(role: Role, data: bytes, pos: int, end: int, bounds: Bounds) -> Auth:
     empty = pos == end
-    reason, properties = _reason_and_properties(AUTH_REASONS[role], Place.AUTH, "AUTH", data, pos, end)
+    reason, properties = _reason_and_properties(AUTH_REASONS[role], Place.AUTH, "AUTH", data, pos, end, bounds)
     # The one AUTH that may leave the method out is the empty one, which means success.
     if properties.authentication_method is None and not empty:
         raise violation("AUTH without an authentication method")
@@ -317,14 +326,14 @@ def _auth(role: Role, data: bytes, pos: int, end: int) -> Auth:
 
 
 def _reason_and_properties(
-    table: dict[int, ReasonCode], place: Place, what: str, data: bytes, pos: int, end: int
+    table: dict[int, ReasonCode], place: Place, what: str, data: bytes, pos: int, end: int, bounds: Bounds
 ) -> tuple[ReasonCode, Properties]:
     """The two last fields of several packets; what is left out is success and no properties."""
     code, properties = 0, NO_PROPERTIES
     if pos < end:
         code, pos = data[pos], pos + 1
         if pos < end:
-            properties, pos = read_properties(data, pos, end, place)
+            properties, pos = read_properties(data, pos, end, place, bounds.user_properties)
     _at_end(pos, end, what)
     return _reason(table, code, what), properties
 
@@ -343,11 +352,11 @@ def _packet_id(data: bytes, pos: int, end: int, what: str) -> tuple[int, int]:
     return packet_id, pos
 
 
-def _id_and_properties(version: int, place: Place, data: bytes, pos: int, end: int) -> tuple[int, Properties, int]:
+def _id_and_properties(version: int, place: Place, data: bytes, pos: int, end: int, bounds: Bounds) -> tuple[int, Properties, int]:
     packet_id, pos = _packet_id(data, pos, end, place.value)
     if version != MQTT_5:
         return packet_id, NO_PROPERTIES, pos
-    properties, pos = read_properties(data, pos, end, place)
+    properties, pos = read_properties(data, pos, end, place, bounds.user_properties)
     return packet_id, properties, pos
 
 

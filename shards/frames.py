@@ -7,7 +7,7 @@ it as an array without a copy; byte strings are UTF-8 where MQTT has strings.
 
 Who sends what:
 
-    gateway  -> shard    Request(Publish, Release, Connect, Disconnect, Check)      Beat, Query(RetainedPage)
+    gateway  -> shard    Request(Publish, Delay, Release, Connect, Disconnect, Check)   Beat, Query(RetainedPage)
     session  -> shard    Request(Own, Commit, Route, WorkDone)                      Beat, FeedWant, FeedTaken,
                                                                                     Query(Load, Poll, ReadRange, RetainedPage,
                                                                                           RoutesOf, Unknown)
@@ -41,9 +41,11 @@ from shards.entries import (
     NO_SESSION,
     NOBODY,
     NORMAL,
+    NOT_PERMITTED,
     OLD_CONN,
     OLD_TOKEN,
     REFUSED_QUOTA,
+    REFUSED_RULES,
     REPEATED,
     REPLIES,
     START_EARLIEST,
@@ -59,6 +61,7 @@ from shards.entries import (
     CommitDone,
     Connect,
     Connected,
+    Delay,
     Disconnect,
     Disconnected,
     Entry,
@@ -114,11 +117,11 @@ from shards.queries import (
 # Those of another module that are found here too.
 __all__ = [
     "APPEND_FORBIDDEN", "APPEND_FULL", "APPEND_REPEATED", "APPEND_SENSELESS", "APPEND_TAKEN", "Append", "Appended", "Ask", "Check",
-    "Checked", "Commit", "CommitDone", "Connect", "Connected", "Cut", "CutFound", "Disconnect", "Disconnected", "Entry", "Gone",
+    "Checked", "Commit", "CommitDone", "Connect", "Connected", "Cut", "CutFound", "Delay", "Disconnect", "Disconnected", "Entry", "Gone",
     "LEASES_FULL", "LEASE_FORBIDDEN", "LEASE_SENSELESS", "LEASE_TAKEN", "LEASE_UNKNOWN", "LOST", "LeaseAck", "LeaseDone", "LeaseDrop",
-    "LeaseEntry", "LeasePut", "Leases", "LeasesFound", "Load", "Loaded", "NOBODY", "NORMAL", "NO_SESSION", "OLD_CONN", "OLD_TOKEN",
-    "Own", "Owned", "Place", "Poll", "Polled", "Publish", "Published", "REFUSED_QUOTA", "REPEATED", "REPLIES", "RangeRead",
-    "ReadRange", "Release", "Released", "Reply", "Retain", "Retained", "RetainedMessages", "RetainedPage", "RetentionFound",
+    "LeaseEntry", "LeasePut", "Leases", "LeasesFound", "Load", "Loaded", "NOBODY", "NORMAL", "NOT_PERMITTED", "NO_SESSION", "OLD_CONN",
+    "OLD_TOKEN", "Own", "Owned", "Place", "Poll", "Polled", "Publish", "Published", "REFUSED_QUOTA", "REFUSED_RULES", "REPEATED", "REPLIES",
+    "RangeRead", "ReadRange", "Release", "Released", "Reply", "Retain", "Retained", "RetainedMessages", "RetainedPage", "RetentionFound",
     "RetentionState", "Route", "Routed", "RoutesFound", "RoutesOf", "START_EARLIEST", "START_LATEST", "STORED", "Segment", "TAKEN",
     "Told", "Unknown", "UnknownFound", "Unread", "UnreadFound", "WITH_WILL", "Will", "WorkDone", "WorkTaken",
 ]  # fmt: skip

@@ -20,11 +20,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from access.identity import Identity
+from shards.contention import Contention
 from shards.draft import Draft
 from shards.ending import Ending, Work
 from shards.engine import HOME_FAMILY, Engine
+from shards.events import Adopted, Contended, Notice, Peace
 from shards.frames import LOST, NORMAL, Connect, Connected, Will
 from shards.ids import EXPIRY_NEVER, conn_no
+from shards.ownership import NOT_YOURS, adopted, may_have
 from shards.rows import (
     CONNECTION,
     META,
@@ -66,11 +70,17 @@ class Client:
     protocol: int = 4
     """After a restart that of an ephemeral one is not known: then it is taken for one of 3.1.1."""
     identity: bytes = b""
+    user: bytes = b""
+    peer: str = ""
+    """From where it came; after a restart it is not known."""
 
 
 class FiredWill(NamedTuple):
+    """A message that enters now: a will, or one that was delayed (shards.delayed).  identity: whose it is, as access.identity packs it."""
+
     client: bytes
     will: Will
+    identity: bytes
 
 
 @dataclass(slots=True)
@@ -83,9 +93,11 @@ class Outcome:
 
 
 class Homes:
-    def __init__(self, engine: Engine, shard: int, timers: Timers) -> None:
+    def __init__(self, engine: Engine, shard: int, timers: Timers, takeovers_max: int = 0) -> None:
         self._shard = shard
         self._timers = timers
+        self.contention = Contention(takeovers_max)
+        self._notices: list[Notice] = []
         self.live: dict[bytes, Client] = {}
         self.by_gateway: dict[str, dict[bytes, None]] = {}
         self.lost: dict[str, int] = {}
@@ -110,7 +122,8 @@ class Homes:
                     found = SessionRow(*unpack_row(session)) if session else None
                     session_id, protocol = (found.session_id, found.protocol) if found else (0, 4)
                     will = Will(*row.will) if row.will else None
-                    self._hold(client, Client(row.conn, row.gateway, session_id, will, protocol=protocol, identity=row.identity))
+                    user = Identity.unpack(row.identity).user.encode()
+                    self._hold(client, Client(row.conn, row.gateway, session_id, will, protocol=protocol, identity=row.identity, user=user))
             start = rows[-1][0] + b"\x00"
 
     # ------------------------------------------------------------------ questions
@@ -146,7 +159,8 @@ class Homes:
     def connect(self, draft: Draft, entry: Connect, gateway: str, age_ms: int, out: Outcome, token: int = 0) -> Connected:
         """Take the next number, fence the older connection, make or resume or end the session [MQTT-3.1.4-3].
 
-        BUSY: rows of an ended session are still being erased; the client has no connection until the gateway asks again.
+        BUSY: rows of an ended session are still being erased; the client has no connection until the gateway asks again.  Refused, or told
+        to come again later: nothing has changed but what was over anyway.
         """
         client = entry.client
         older = self.live.get(client)
@@ -159,6 +173,9 @@ class Homes:
             self.sessions_expired += 1
             self._end_session(draft, client, session, age_ms, ROWS_AT_ONCE, out)
             session = None
+        answer = self._keeps_off(session, older, entry, age_ms)
+        if answer is not None:
+            return answer
         # What an owner had in its memory is gone with it.  A session with an expiry of 0 was resumed to end with its connection, and
         # that is over now [MQTT-3.1.4-3].
         fresh = entry.clean_start or (session is not None and (session.memory not in (0, token) or not session.expiry_s))
@@ -177,16 +194,19 @@ class Homes:
         number = self._next_number(draft)
         self._cancel_timers(draft, client, session)
         if session is not None:
-            session = session._replace(expiry_s=entry.expiry_s, protocol=entry.protocol, due_ms=0)
+            if adopted(session.user, entry):
+                self._notices.append(Adopted(client, entry.user))
+            session = session._replace(expiry_s=entry.expiry_s, protocol=entry.protocol, due_ms=0, user=entry.user)
         elif entry.expiry_s:
             memory = (token or NO_OWNER) if entry.memory else 0
-            session = SessionRow(number, entry.expiry_s, entry.protocol, age_ms, 0, memory, entry.user or None)
+            session = SessionRow(number, entry.expiry_s, entry.protocol, age_ms, 0, memory, entry.user)
         if session is not None:
             draft.put(client_key(SESSION, client), pack_session(session))
         will = Will(*entry.will) if entry.will else None
         session_id = session.session_id if session else 0
         self._write(draft, client, ConnectionRow(number, gateway, 0, session_id == 0, list(will) if will else None, entry.identity))
-        self._hold(client, Client(number, gateway, session_id, will, protocol=entry.protocol, identity=entry.identity))
+        state = Client(number, gateway, session_id, will, None, 0, entry.protocol, entry.identity, entry.user, entry.peer)
+        self._hold(client, state)
         return Connected(number, resumes, session_id, session.memory if session else 0)
 
     def disconnect(self, draft: Draft, client: bytes, conn: int, how: int, expiry_s: int | None, age_ms: int, out: Outcome) -> bool:
@@ -230,7 +250,7 @@ class Homes:
             if row is None:
                 return
             if timer.kind == WILL and row.will:
-                out.wills.append(FiredWill(client, Will(*row.will)))
+                out.wills.append(FiredWill(client, Will(*row.will), row.identity))
                 self._write(draft, client, row._replace(will=None, identity=b""))
             elif timer.kind == CONNECTION_END and row.ended_ms + EPHEMERAL_ROW_KEPT_MS <= age_ms and session is None:
                 draft.delete(client_key(CONNECTION, client))
@@ -246,10 +266,26 @@ class Homes:
             found.append((row.ended_ms + min(Will(*row.will).delay_s, session.expiry_s) * 1000, WILL))
         return found
 
+    def take_notices(self, age_ms: int) -> list[Notice]:
+        """What people should know, since it was last asked."""
+        notices, self._notices = self._notices, []
+        return [*notices, Peace()] if self.contention.forget(age_ms) else notices
+
     # ------------------------------------------------------------------ parts
 
     def _is_due(self, session: SessionRow, age_ms: int) -> bool:
         return bool(session.due_ms) and session.due_ms <= age_ms and not self.suspended
+
+    def _keeps_off(self, session: SessionRow | None, older: Client | None, entry: Connect, age_ms: int) -> Connected | None:
+        """The answer to somebody who does not get the client now: it is another's, or others take it from one another."""
+        if (session is not None and not may_have(session.user, entry)) or (older is not None and not may_have(older.user, entry)):
+            return Connected(0, False, 0, refused=NOT_YOURS)
+        if older is None:
+            return None
+        wait_ms, begins = self.contention.takes(entry.client, age_ms)
+        if begins:
+            self._notices.append(Contended(entry.client, (older.user, older.peer), (entry.user, entry.peer), wait_ms))
+        return Connected(0, False, 0, retry_ms=wait_ms) if wait_ms else None
 
     def _lose(self, draft: Draft, client: bytes, state: Client, age_ms: int, out: Outcome) -> None:
         heard_ms = min(self.lost[state.gateway], age_ms)
@@ -276,7 +312,7 @@ class Homes:
                 draft.put(client_key(SESSION, client), pack_session(session))
         will = None if how == NORMAL else state.will
         if will is not None and (not will.delay_s or session is None):
-            out.wills.append(FiredWill(client, will))
+            out.wills.append(FiredWill(client, will, state.identity))
             will = None
         self._write_ended(draft, client, number, ended_ms, session, will, state.identity)
         self._drop(client)
@@ -305,7 +341,7 @@ class Homes:
         if older is not None:
             out.superseded.setdefault(older.gateway, []).append((client, older.conn))
             if older.will is not None and (not older.will.delay_s or not resumes):
-                out.wills.append(FiredWill(client, older.will))
+                out.wills.append(FiredWill(client, older.will, older.identity))
             self._drop(client)
 
     def _end_session(self, draft: Draft, client: bytes, session: SessionRow, age_ms: int, rows_max: int, out: Outcome) -> None:
@@ -322,7 +358,7 @@ class Homes:
         if row is None:
             return
         if row.will:
-            out.wills.append(FiredWill(client, Will(*row.will)))
+            out.wills.append(FiredWill(client, Will(*row.will), row.identity))
         if row.ended_ms + EPHEMERAL_ROW_KEPT_MS <= age_ms:
             draft.delete(client_key(CONNECTION, client))
         else:
@@ -348,6 +384,7 @@ class Homes:
             del self.by_gateway[state.gateway]
 
     def check(self) -> None:
+        self.contention.check()
         listed = [client for held in self.by_gateway.values() for client in held]
         assert sorted(listed) == sorted(self.live)
         assert all(client in self.by_gateway[state.gateway] for client, state in self.live.items())

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 
 from shards.clock import AgeMark, PositionClock
+from shards.delayed import Delayed
 from shards.draft import Draft
 from shards.engine import HOME_FAMILY, Engine
 from shards.events import TickEnded
@@ -26,11 +27,12 @@ from shards.homes import Homes, Outcome
 from shards.inbox import Inbox
 from shards.options import GENERATIONS_MAX_BY_SIZE, ShardOptions
 from shards.owners import Owners
+from shards.retained import RetainedHome
 from shards.retention import Retention
 from shards.rows import META, pack_row
 from shards.store import Store, StoreOptions
 from shards.sweep import Sweep
-from shards.timers import Timers
+from shards.timers import DELAYED_DUE, Timers
 from shards.writers import Writers
 
 AGE_ROW = META + b"age"
@@ -53,7 +55,8 @@ _EVERY_US = 1_000_000
 class Housekeeping:
     def __init__(
         self, engine: Engine, store: Store, homes: Homes, owners: Owners, inbox: Inbox, timers: Timers, clock: PositionClock,
-        options: ShardOptions, retention: Retention, writers: Writers,
+        options: ShardOptions, retention: Retention, writers: Writers, delayed: Delayed,
+        retained: RetainedHome,
     ) -> None:  # fmt: skip
         self._store = store
         self._homes = homes
@@ -64,7 +67,8 @@ class Housekeeping:
         self._options = options
         self._retention = retention
         self._writers = writers
-        self._sweep = Sweep(homes, timers, inbox, options.gc_interval_ms, options.gc_batch)
+        self._delayed = delayed
+        self._sweep = Sweep(homes, timers, inbox, delayed, retained, options.gc_interval_ms, options.gc_batch)
         mark = engine.get(HOME_FAMILY, AGE_ROW)
         self._heard_before_ms = AgeMark.decode(mark).age_ms + AGE_EVERY_MS if mark else None
         """Not later than this anybody was heard by a former process of the shard: the age is stored so often."""
@@ -76,6 +80,7 @@ class Housekeeping:
         self._erasing: deque[tuple[int, int]] = deque()
         self._age_ms = 0
         self._elapsed_us = 0
+        self._wall_ms = 0
         self._housekept_us = -_EVERY_US
         self._room = True
         self._crowded = False
@@ -110,7 +115,9 @@ class Housekeeping:
         return max(1, wait)
 
     def settings_changed(self, options: ShardOptions, store: StoreOptions) -> None:
+        self._homes.contention.takeovers_max = options.takeovers_max
         self._options = self._retention.options = options
+        self._delayed.count_max = options.delayed_max
         self._store.change(store)
         self._sweep.settings_changed(options.gc_interval_ms, options.gc_batch)
 
@@ -119,7 +126,7 @@ class Housekeeping:
     def turn(self, draft: Draft, now: TickEnded, room: bool, in_flight: int, out: Outcome) -> None:
         """room: the disk takes records."""
         homes = self._homes
-        self._age_ms, self._elapsed_us = now.age_ms, now.elapsed_us
+        self._age_ms, self._elapsed_us, self._wall_ms = now.age_ms, now.elapsed_us, now.wall_ms
         homes.suspended = now.age_suspended
         self._room = room
         self._crowded = in_flight >= IN_FLIGHT_MAX
@@ -153,12 +160,15 @@ class Housekeeping:
         crowded = len(due) == TIMERS_PER_RECORD
         upto = homes.ending.rows_erased + (0 if crowded else ROWS_ERASED_PER_RECORD)
         for timer in due:
+            if timer.kind == DELAYED_DUE:
+                self._delayed.fire(draft, timer, out)
+                continue
             homes.fire(draft, timer, age_ms, max(0, upto - homes.ending.rows_erased), out)
         if homes.ending.clients:
             homes.ending.turn(draft, max(0, upto - homes.ending.rows_erased), out.work)
         elif not due and not homes.suspended:
             sweeps = self._sweep.sweeps
-            self._sweep.turn(draft, age_ms, self._elapsed_us)
+            self._sweep.turn(draft, age_ms, self._elapsed_us, self._wall_ms)
             if self._sweep.sweeps != sweeps:
                 # Work that was told and went astray is told again.
                 self._owners.look_again()

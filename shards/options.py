@@ -31,7 +31,11 @@ class ShardOptions:
     gc_batch: int = 100
     await_rel_ms: int = 0
     """After this the id of a QoS 2 message is free without PUBREL (shards.incoming); 0: never."""
+    delayed_max: int = 100_000
+    """Messages that wait until they are due (shards.delayed); one more is refused."""
     capture: tuple[bytes, ...] = ()
     """Topics that match one of these filters are stored whether a session wants them or not."""
+    takeovers_max: int = 0
+    """Of one client within 30 s; then the newcomer has to wait (shards.contention).  0: never."""
     hold_unread: bool = False
     """A generation waits until all sessions have acknowledged all of it (shards.unread)."""

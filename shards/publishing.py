@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from mqtt.body import message_expiry, strip_properties
 from shards.clock import PositionClock
 from shards.draft import Draft
-from shards.frames import NOBODY, REFUSED_QUOTA, REPEATED, STORED, Publish, Published, Release, Released
+from shards.frames import NOBODY, NOT_PERMITTED, REFUSED_QUOTA, REFUSED_RULES, REPEATED, STORED, Publish, Published, Release, Released
 from shards.homes import Homes
 from shards.incoming import Incoming
 from shards.messages import HAS_EXPIRY, HAS_PROPERTIES, RETAIN, encode_message
@@ -100,6 +100,10 @@ class Publishing:
                 counters.repeated += 1
                 plain = False
                 continue
+            if qos == 2 and flags & NOT_PERMITTED:
+                codes[index] = REFUSED_RULES
+                plain = False
+                continue
             stores = topic.wanted and stored[flags]
             if not stores and not flags & 1:
                 codes[index] = NOBODY
@@ -130,13 +134,16 @@ class Publishing:
             if qos == 2 and entry.keep_ids:
                 self.incoming.take(draft, client, state, packet_id)
             if flags & 1:
-                outbox = self._retain(draft, topic, name, position, value, body) or outbox
+                outbox = self._retain(draft, topic, name, position, value, body, state.identity) or outbox
         return (_ALL_STORED if plain else Published(False, bytes(codes))), outbox
 
-    def enter(self, draft: Draft, client: bytes, flags: int, name: bytes, body: bytes, at_ms: int) -> tuple[bool, int]:
+    def enter(
+        self, draft: Draft, client: bytes, identity: bytes | None, flags: int, name: bytes, body: bytes, at_ms: int
+    ) -> tuple[bool, int]:  # fmt: skip
         """A message that comes over no connection of its client (a will, or one of a writer) enters the log.
 
-        flags: entering_flags. Whether it is stored for somebody; and the outbox position of its retained copy, or 0.
+        identity: who is responsible for it (shards.sources).  flags: entering_flags.  Returns whether it is stored for somebody, and the
+        outbox position of its retained copy, or 0.
         """
         topic = self._topics.get(name)
         if topic is None or topic.stamp != self._routes.generation:
@@ -153,7 +160,7 @@ class Publishing:
                 topic.rolls = store.rolls
             store.append(draft.ops, key, position, value)
             self._tail.append(position, name, value, key)
-        return stores, self._retain(draft, topic, name, position, value, body) if retain else 0
+        return stores, self._retain(draft, topic, name, position, value, body, identity) if retain else 0
 
     def entering_flags(self, qos: int, retain: int | bool, topic: bytes) -> int:
         """The flags of a message on its way that no gateway has marked."""
@@ -170,12 +177,14 @@ class Publishing:
         release = self.incoming.release
         return Released(False, bytes([release(draft, entry.client, state, packet_id) for packet_id in entry.packet_ids]))
 
-    def _retain(self, draft: Draft, topic: Topic, name: bytes, position: int, value: bytes, body: bytes) -> int:
+    def _retain(
+        self, draft: Draft, topic: Topic, name: bytes, position: int, value: bytes, body: bytes, identity: bytes | None
+    ) -> int:  # fmt: skip
         message = value if strip_properties(body) else b""
         if topic.home == self._shard:
-            self._retained.put_here(draft, name, message)
+            self._retained.put_here(draft, name, message, identity)
             return 0
-        self._retained.put_away(draft, topic.home, position, name, message)
+        self._retained.put_away(draft, topic.home, position, name, message, identity)
         return position
 
     def _remember(self, name: bytes) -> Topic:

@@ -2,7 +2,7 @@
 
 Every key begins with one family byte.  Rows of a client are `family | u16 length | client id | suffix`, so that all rows
 of one family of one client are adjacent.  Values are msgpack arrays whose first element is the version of that row kind.
-docs/formats.md has the page.  Who writes:  the shard's own core (c s e i n o m R t a f z T L A) or, through Commit, the session
+docs/formats.md has the page.  Who writes:  the shard's own core (c s e i n o m R t y a f z T L A) or, through Commit, the session
 actor that owns the sessions (u p r q w x; an ended session's are erased by the shard).
 
     c  connection      client                 newest connection number, gateway, whether it lives
@@ -22,8 +22,10 @@ actor that owns the sessions (u p r q w x; an ended session's are erased by the 
     m  meta            name                   last position, age clock, reserved connection numbers, incarnation
     R  route           u64 sub id             filter, client
     t  retained        topic                  stored message
+    y  source          topic                  who has published the retained message there (shards.sources)
     a  applied         u8 shard               how far that shard's retained messages are applied here
     f  outbox          u8 shard | u64 pos     a retained message on its way to its home
+    D  delayed         u64 number             a message that enters later (shards.delayed)
     L  lease           name                   what a reader makes messages wait for (shards.leases)
     A  writer          name                   what was taken last of a writer that is no client (shards.writers)
 """
@@ -45,7 +47,7 @@ _u64 = struct.Struct(">Q")
 CONNECTION, SESSION, INCOMING, SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK = b"c", b"s", b"i", b"u", b"p", b"r", b"q", b"w"
 ENDED, LOSS = b"e", b"x"
 TIMER, SLOT, REFUSED_SENDER, OWNER, META, ROUTE, RETAINED, APPLIED, OUTBOX = b"T", b"n", b"z", b"o", b"m", b"R", b"t", b"a", b"f"
-LEASE, WRITER = b"L", b"A"
+LEASE, WRITER, SOURCE, DELAYED = b"L", b"A", b"y", b"D"
 
 COMMITTED_BY_OWNER = frozenset((SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK, LOSS))
 """The families that a Commit may write."""
@@ -100,7 +102,7 @@ def pack_progress(row: ProgressRow) -> bytes:
 
 
 def pack_session(row: SessionRow) -> bytes:
-    """Only the row of a session that has a user has the last element, and only that or the row of one in memory the last but one."""
+    """Only the row of a session of which it is known whose it is has the last element, and only that or one in memory the last but one."""
     if row.user is not None:
         return pack_row(row)
     return pack_row(row[:-1] if row.memory else row[:-2])
@@ -130,7 +132,7 @@ class SessionRow(NamedTuple):
     due_ms: age at which it expires when nobody comes back; 0 while connected or when it never expires.
     memory: 0 for a durable session.  Else it lives in the memory of the session actor that held this owner token (-1: nobody
     held one yet), and is gone with it: its only rows are this one and its incoming ids.
-    user: whose it is; None: the anonymous one's, or it was made when nobody asked.
+    user: whose it is, empty: the anonymous one's; None: it was made when nobody asked (shards.ownership).
     """
 
     session_id: int

@@ -7,8 +7,11 @@ was wrong, now or in an older version.  What it finds it counts by kind and mend
     session      a session that is neither connected nor away                  is away from now on
     subscription, place, range, progress, incoming, loss: rows without a session   are erased (shards.ending), routes become work
     connection   a row of an ended connection without a timer                  gets its timer
+    delayed      a delayed message without a timer                             gets its timer, and enters by it
     timer        a timer that nothing in the rows stands for                   is erased
     sender       answers kept for a sender that nobody knows                   are erased
+
+Retained messages that have expired are erased by the way: nothing else comes by their rows, and that is no fault.
 
 Routes are looked for by the session actor, which reaches every shard (sessions.sweeping).
 
@@ -19,17 +22,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shards.delayed import Delayed
 from shards.draft import Draft
 from shards.homes import Homes
 from shards.ids import EXPIRY_NEVER
 from shards.inbox import Inbox
+from shards.retained import RetainedHome
 from shards.rows import (
     CONNECTION,
+    DELAYED,
     INCOMING,
     LOSS,
     PLACE,
     PROGRESS,
     RANGE,
+    RETAINED,
     SESSION,
     SLOT,
     SUBSCRIPTION,
@@ -42,7 +49,7 @@ from shards.rows import (
     successor,
     unpack_row,
 )  # fmt: skip
-from shards.timers import EXPIRY, Timers
+from shards.timers import DELAYED_DUE, EXPIRY, Timers
 
 _Rows = list[tuple[bytes, bytes]]
 _ORPHANS = {SUBSCRIPTION: "subscription", PLACE: "place", RANGE: "range", PROGRESS: "progress", INCOMING: "incoming", LOSS: "loss"}
@@ -51,22 +58,28 @@ _ORPHANS = {SUBSCRIPTION: "subscription", PLACE: "place", RANGE: "range", PROGRE
 class Sweep:
     PAUSE_MS = 20
 
-    def __init__(self, homes: Homes, timers: Timers, inbox: Inbox, interval_ms: int, batch: int) -> None:
+    def __init__(
+        self, homes: Homes, timers: Timers, inbox: Inbox, delayed: Delayed, retained: RetainedHome, interval_ms: int, batch: int
+    ) -> None:  # fmt: skip
         self._homes = homes
+        self._delayed = delayed
+        self._retained = retained
         self._timers = timers
         self._inbox = inbox
         self._interval_us = interval_ms * 1000
         self._batch = batch
-        self.found: dict[str, int] = dict.fromkeys(("expiry", "session", *_ORPHANS.values(), "connection", "timer", "sender"), 0)
+        self.found: dict[str, int] = dict.fromkeys(("expiry", "session", *_ORPHANS.values(), "connection", "delayed", "timer", "sender"), 0)
         self.sweeps = 0
-        self._age_ms = 0
+        self._age_ms = self._wall_ms = 0
         self._next_us = -1
         self._stages: list[tuple[bytes, Callable[[Draft, _Rows], bytes]]] = [
             (SESSION, self._sessions),
             *((family, self._orphans) for family in _ORPHANS),
             (CONNECTION, self._connections),
+            (DELAYED, self._delayed_rows),
             (TIMER, self._timer_rows),
             (SLOT, self._slots),
+            (RETAINED, self._retained_rows),
         ]
         self._stage = len(self._stages)
         self._place = b""
@@ -83,14 +96,14 @@ class Sweep:
             if not self.running:
                 self._next_us = -1
 
-    def turn(self, draft: Draft, age_ms: int, elapsed_us: int) -> None:
+    def turn(self, draft: Draft, age_ms: int, elapsed_us: int, wall_ms: int) -> None:
         if self._next_us < 0:
             self._next_us = elapsed_us + self._interval_us
         if elapsed_us < self._next_us:
             return
         if not self.running:
             self._begin(0)
-        self._age_ms = age_ms
+        self._age_ms, self._wall_ms = age_ms, wall_ms
         self._next_us = elapsed_us + self.PAUSE_MS * 1000
         left = self._batch
         while left > 0 and self.running:
@@ -150,15 +163,33 @@ class Sweep:
                 self.found[kind] += 1
                 self._timers.set(draft, due_ms, timer, client)
 
+    def _delayed_rows(self, draft: Draft, rows: _Rows) -> bytes:
+        for key, value in rows:
+            timer = self._delayed.lacks_timer(draft, key, value)
+            if timer is not None:
+                self.found["delayed"] += 1
+                self._timers.set(draft, *timer)
+        return rows[-1][0] + b"\x00"
+
     def _timer_rows(self, draft: Draft, rows: _Rows) -> bytes:
         for key, _ in rows:
-            due_ms, kind, client = self._timers.of_key(key)
+            timer = self._timers.of_key(key)
+            due_ms, kind, client = timer
+            if kind == DELAYED_DUE:
+                if not self._delayed.implies(draft, timer):
+                    self.found["timer"] += 1
+                    draft.delete(key)
+                continue
             wanted: list[tuple[int, bytes]] = []
             if client not in self._homes.live:
                 wanted = self._homes.timers_of(self._homes.connection(draft, client), self._homes.session(draft, client))
             if (due_ms, kind) not in wanted:
                 self.found["timer"] += 1
                 draft.delete(key)
+        return rows[-1][0] + b"\x00"
+
+    def _retained_rows(self, draft: Draft, rows: _Rows) -> bytes:
+        self._retained.erase_expired(draft, rows, self._wall_ms)
         return rows[-1][0] + b"\x00"
 
     def _slots(self, draft: Draft, rows: _Rows) -> bytes:

@@ -45,6 +45,23 @@ class Telling:
         """Everybody with live subscribers is to hand it to them."""
         self._now.live.append(live)
 
+    def link_of(self, name: str) -> int | None:
+        for link, (_, sender) in self._roles.items():
+            if sender == name:
+                return link
+        return None
+
+    def link_of_successor(self, holder: str) -> int | None:
+        """Of the holder of the newest owner token, or of its successor, which learns by what it is told that its own token is older: a
+        process that had stood still can have taken the sessions back from it, and have died since."""
+        found = self.link_of(holder)
+        if found is not None:
+            return found
+        member = holder.partition(":")[0] + ":"
+        names = [(name, link) for link, (role, name) in self._roles.items() if role == "session"]
+        newer = [row for row in names if row[0].startswith(member) and row[0] > holder]
+        return max(newer)[1] if newer else None
+
     def submitted(self, position: int) -> None:
         self._in_flight.append((position, self._now))
         self._now = _Said()

@@ -14,11 +14,13 @@ from shards.draft import Draft
 from shards.engine import HOME_FAMILY, Engine
 from shards.rows import TIMER, successor, u64
 
-EXPIRY, WILL, CONNECTION_END = b"e", b"w", b"c"
+EXPIRY, WILL, CONNECTION_END, DELAYED_DUE = b"e", b"w", b"c", b"d"
 _NEVER = 1 << 62
 
 
 class Timer(NamedTuple):
+    """client: for DELAYED_DUE the number of the row."""
+
     due_ms: int
     kind: bytes
     client: bytes

@@ -46,7 +46,7 @@ _NUMBER_MAX = 1 << 62
 _CLIENT_BYTES_MAX = 65_535
 _FLAGS_MAX = 15
 _NO_QOS = 6
-_OF_THE_BROKER = (b"$SYS/", b"$share/")
+_OF_THE_BROKER = (b"$SYS/", b"$share/", b"$delayed/")
 """No client may publish under these."""
 _SENSELESS = Appended(APPEND_SENSELESS, 0)
 
@@ -100,7 +100,7 @@ class Writers:
         enter = self._publishing.enter
         for client, sent, topic, body in zip(entry.clients, entry.flags, entry.topics, entry.bodies, strict=True):
             flags = self._publishing.entering_flags(sent >> 1 & 3, sent & 1, topic)
-            there, waits = enter(draft, client, flags, topic, body, at_ms)
+            there, waits = enter(draft, client, entry.identity, flags, topic, body, at_ms)
             stored += there
             outbox = max(outbox, waits)
             left = _left(body, at_ms, wall_ms)

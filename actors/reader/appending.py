@@ -10,7 +10,7 @@ from typing import Any
 
 from actors.links import FRAME_BYTES_MAX
 from actors.reader import asked
-from actors.reader.access import Access
+from actors.reader.access import Holder
 from actors.reader.shard_side import ShardSide
 from holdfast_spark.protocol import Code, Frame, Kind, Malformed, Messages, Refused, decode_messages
 from mqtt.reason import ProtocolError
@@ -23,7 +23,7 @@ _BYTES_MAX = FRAME_BYTES_MAX - (1 << 20)
 """Of what goes to one shard: it travels in one frame."""
 
 
-def append(side: ShardSide, n_shards: int, access: Access, request: asked.Request, frame: Frame) -> dict[str, Any]:
+def append(side: ShardSide, n_shards: int, holder: Holder, request: asked.Request, frame: Frame) -> dict[str, Any]:
     """Raises Refused, ShardAway."""
     writer = asked.text(request, "writer", 64)
     batch, block = asked.whole(request, "batch", 0, NUMBER_MAX), asked.whole(request, "block", 0, NUMBER_MAX)
@@ -41,8 +41,10 @@ def append(side: ShardSide, n_shards: int, access: Access, request: asked.Reques
             check_topic_name(topic)
     except ProtocolError as error:
         raise asked.senseless(f"a topic is none: {error}") from None
-    access.check_topics(messages.topics)
-    replies = side.ask({shard: _part(writer, batch, block, messages, of) for shard, of in _homes(messages, n_shards).items()})
+    holder.check_topics(messages.topics, messages.flags)
+    replies = side.ask(
+        {shard: _part(writer, batch, block, messages, of, holder.identity) for shard, of in _homes(messages, n_shards).items()}
+    )
     answers = {shard: reply for shard, reply in replies.items() if isinstance(reply, Appended)}
     for shard, reply in sorted(answers.items()):
         if reply.code == APPEND_FULL:
@@ -67,10 +69,10 @@ def _homes(messages: Messages, n_shards: int) -> dict[int, list[int]]:
     return homes
 
 
-def _part(writer: str, batch: int, block: int, messages: Messages, of: list[int]) -> Append:
+def _part(writer: str, batch: int, block: int, messages: Messages, of: list[int], identity: bytes | None) -> Append:
     clients, topics, bodies = ([column[number] for number in of] for column in (messages.clients, messages.topics, messages.bodies))
     size = sum(len(each) for column in (clients, topics, bodies) for each in column)
     if size > _BYTES_MAX:
         raise asked.senseless(f"messages of {size} bytes go to one shard, and {_BYTES_MAX} are possible")
     # When they are taken is for the shard to say: a block that comes again is none that was published earlier.
-    return Append(writer.encode(), batch, block, 0, clients, bytes(messages.flags[number] for number in of), topics, bodies)
+    return Append(writer.encode(), batch, block, 0, clients, bytes(messages.flags[number] for number in of), topics, bodies, identity)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from actors.reader import asked
-from actors.reader.access import Access
+from actors.reader.access import Holder
 from actors.reader.shard_side import ShardSide
 from config.values import INFINITY
 from holdfast_spark.protocol import Code, Refused
@@ -32,24 +32,24 @@ Rows = dict[str, dict[int, tuple[LeaseRow, int]]]
 _STARTS = {"earliest": START_EARLIEST, "latest": START_LATEST}
 
 
-def lease(side: ShardSide, n_shards: int, access: Access, request: asked.Request) -> dict[str, Any]:
+def lease(side: ShardSide, n_shards: int, holder: Holder, request: asked.Request) -> dict[str, Any]:
     """Raises Refused, ShardAway."""
     do = request.get("do")
     if do == "list":
         found = rows(side, n_shards)
-        return {"leases": [_facts(name, found[name]) for name in sorted(found) if access.has_lease(name)]}
+        return {"leases": [_facts(name, found[name]) for name in sorted(found) if holder.has_lease(name)]}
     if do not in ("put", "ack", "drop"):
         raise asked.senseless(f'do is {asked.shown(do)}, and "put", "ack", "drop" or "list" is wanted')
     name = asked.text(request, "name", NAME_BYTES_MAX // 4)
     if do == "put":
-        _put(side, n_shards, access, name, request)
+        _put(side, n_shards, holder, name, request)
     elif do == "ack":
-        access.check_lease(name, (), block=False)
+        holder.check_lease(name, (), block=False)
         cuts = asked.by_shard(request, "to", n_shards)
         # A cut of 0 says that nothing was taken.
         _done(name, side.ask({shard: LeaseAck(name.encode(), cut - 1) for shard, cut in cuts.items() if cut}))
     else:
-        access.check_lease(name, (), block=False)
+        holder.check_lease(name, (), block=False)
         replies = side.ask({shard: LeaseDrop(name.encode()) for shard in range(n_shards)})
         # One that some shards have dropped by themselves is gone now, which is what was asked for.
         gone = {shard: reply for shard, reply in replies.items() if isinstance(reply, LeaseDone) and not reply.code}
@@ -70,14 +70,14 @@ def rows(side: ShardSide, n_shards: int) -> Rows:
     return found
 
 
-def _put(side: ShardSide, n_shards: int, access: Access, name: str, request: asked.Request) -> None:
+def _put(side: ShardSide, n_shards: int, holder: Holder, name: str, request: asked.Request) -> None:
     filters = asked.filters(request, empty=True)
     if len(filters) > FILTERS_MAX:
         raise asked.senseless(f"filters has {len(filters)} topic filters, and {FILTERS_MAX} are allowed for a lease")
     block = request.get("block", False)
     if not isinstance(block, bool):
         raise asked.senseless(f"block is {asked.shown(block)}, and true or false is wanted")
-    access.check_lease(name, filters, block)
+    holder.check_lease(name, filters, block)
     ttl_ms, max_age_ms, max_bytes = (_bound(request, field, low) for field, low in (("ttl_ms", 1), ("max_age_ms", 0), ("max_bytes", 0)))
     starts = _starts(request, n_shards)
     before = rows(side, n_shards).get(name)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import structlog
 
+from actors.access.watch import AccessWatch
 from actors.reader.access import Keys
 from actors.reader.keeping import let_go
 from actors.reader.limits import Pace, Slots
@@ -22,6 +22,7 @@ from actors.reader.tcp import Doors, tls_context
 from actors.reader.token import own_token
 from actors.reader.verbs import Desk
 from actors.reader.views import Views
+from actors.release import release
 from actors.snapshot import settings_in_force
 from actors.topology import PIPELINE, Announcement, Health, ListenerInfo, Topology, announce, member_name, write_whole
 from config.schema import Config
@@ -56,11 +57,14 @@ class ReaderServer:
         store = f"{topology.site}:{topology.incarnation}"
         desk = Desk(store, release(), views, side, self._keys, self._slots, self._pace)
         doors = Doors(options.host, options.port or _port_before(topology.run_dir), desk.converse, options.max_connections, tls)
-        # Links first: whoever finds the door open is answered.
+        # Links first: whoever finds the door open is answered, by the rules in force.
         await side.start()
+        self._access = AccessWatch(topology.run_dir, lambda _bundle, access: self._keys.judge(access))
+        await self._access.start()
         try:
             port = doors.open()
         except OSError:
+            self._access.stop()
             await side.stop()
             raise
         self._side, self._views, self._doors = side, views, doors
@@ -78,6 +82,7 @@ class ReaderServer:
             return
         self._started = None
         self._looking.cancel()
+        self._access.stop()
         (self._topology.run_dir / f"{self._name}.json").unlink(missing_ok=True)
         # Threads that wait for the loop are answered meanwhile.
         await asyncio.get_running_loop().run_in_executor(None, self._doors.stop)
@@ -115,13 +120,6 @@ def yield_to_others() -> None:
             os.setpriority(os.PRIO_PROCESS, int(thread), NICE)
         except ProcessLookupError:
             pass  # It has ended.
-
-
-def release() -> str:
-    try:
-        return version("holdfast")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _port_before(run_dir: Path) -> int:

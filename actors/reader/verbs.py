@@ -3,8 +3,8 @@
 Decides what a request means and whether its token may ask it; how it is answered is in the modules beside this one. An error that a
 request caused leaves the connection as it was. Whoever closes early is no error at all.
 
-Always holds: nothing is answered before the token was shown, and each request only as far as the token allows by then; nothing is read
-above a cut that the shard told; payloads and tokens are in no log and in no error.
+Always holds: nothing is answered before the token was shown, and each request, and each block of a scan, only as far as the token and the
+rules allow by then; nothing is read above a cut that the shard told; payloads and tokens are in no log and in no error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 
 from actors.reader import asked
-from actors.reader.access import Access, Keys
+from actors.reader.access import Holder, Keys
 from actors.reader.appending import append
 from actors.reader.leasing import lease
 from actors.reader.limiting import Range, limit
@@ -97,7 +97,7 @@ class Conversation:
     def __init__(self, desk: Desk, wire: Wire) -> None:
         self._desk = desk
         self._wire = wire
-        self._access: Access
+        self._holder: Holder
         self._verbs: dict[str, Callable[[asked.Request], Answer]] = {
             "CUTS": self._cuts, "FIND": self._find, "LIMIT": self._limit, "PLAN": self._plan, "SCAN": self._scan,
             "LEASE": self._lease, "APPEND": self._append, "STATS": self._stats,
@@ -105,7 +105,7 @@ class Conversation:
 
     def run(self) -> None:
         try:
-            self._access = self._hello()
+            self._holder = self._hello()
         except Refused as refused:
             self._wire.send_json(refused.as_json())
             return
@@ -125,15 +125,23 @@ class Conversation:
             except Malformed as error:
                 self._wire.send_json(asked.senseless(str(error)).as_json())
                 continue
-            access = desk.keys.now(self._access)
-            if access is None:
-                found = f"the token {self._access.name} was taken out of the configuration, and opens nothing any more"
-                self._wire.send_json(Refused(Code.TOKEN, found).as_json())
+            try:
+                self._look_again()
+            except Refused as refused:
+                self._wire.send_json(refused.as_json())
                 return
-            self._access = access
             self._wire.send_json(self._answer(request))
 
-    def _hello(self) -> Access:
+    def _look_again(self) -> bool:
+        """Whether the token may do something else by now. Raises Refused when it may do nothing."""
+        holder = self._desk.keys.now(self._holder)
+        if holder is None:
+            found = f"the token {self._holder.name} was taken out of the configuration, and opens nothing any more"
+            raise Refused(Code.TOKEN, found)
+        changed, self._holder = holder is not self._holder, holder
+        return changed
+
+    def _hello(self) -> Holder:
         try:
             hello = self._wire.receive_json(begins_within_s=WAIT_S, bytes_max=HELLO_BYTES_MAX)
         except Malformed as error:
@@ -142,14 +150,14 @@ class Conversation:
         if version != VERSION:
             found = f"the client speaks version {asked.shown(version)} of the protocol, and this reader version {VERSION}"
             raise Refused(Code.VERSION, found, {"version": VERSION})
-        access = self._desk.keys.of(token) if isinstance(token, str) else None
-        if access is None:
+        holder = self._desk.keys.of(token) if isinstance(token, str) else None
+        if holder is None:
             log.warning("reader.token_refused", who=asked.shown(who))
             raise Refused(
                 Code.TOKEN, "the token is not one of this broker: it is in pipeline.token of its data directory, or in pipeline.tokens"
             )
-        log.debug("reader.connected", who=asked.shown(who), token=access.name)
-        return access
+        log.debug("reader.connected", who=asked.shown(who), token=holder.name)
+        return holder
 
     def _answer(self, request: asked.Request) -> Answer:
         verb = request.get("verb")
@@ -196,9 +204,9 @@ class Conversation:
     def _plan(self, request: asked.Request) -> Answer:
         n_shards = self._desk.n_shards
         ranges = asked.ranges(request, n_shards)
-        filters, clients, only = asked.filters(request, empty=self._access.all), asked.clients(request), asked.shards(request, n_shards)
+        filters, clients, only = asked.filters(request, empty=self._holder.all), asked.clients(request), asked.shards(request, n_shards)
         rows_per_unit = asked.whole(request, "rows_per_unit", 1)
-        self._access.check_filters(filters)
+        self._holder.check_filters(filters)
         if clients is not None:
             # What a client has published is at home with it.
             table = SlotTable.initial(n_shards)
@@ -225,8 +233,8 @@ class Conversation:
         begin, end = asked.whole(request, "from"), asked.whole(request, "to")
         if begin > end:
             raise asked.senseless(f"from is {begin} and to {end}, and from must not be the greater one")
-        scan = Scan(generation, begin - 1, end - 1, asked.filters(request, empty=self._access.all), asked.clients(request))
-        self._access.check_filters(scan.filters)
+        scan = Scan(generation, begin - 1, end - 1, asked.filters(request, empty=self._holder.all), asked.clients(request))
+        self._holder.check_filters(scan.filters)
         with desk.slot():
             seen = self._upto({shard: end})[shard]
             return self._send(shard, seen, scan)
@@ -242,6 +250,8 @@ class Conversation:
                 crc, parts = encode_block(rows.runs, b"".join(rows.positions), rows.values)
                 if wait_s := pace.wait_for(len(parts[-1])):
                     time.sleep(wait_s)
+                if self._look_again():
+                    self._holder.check_filters(scan.filters)
                 self._wire.send(Kind.BLOCK, *parts)
                 tally.add(len(rows.values), rows.bytes, crc)
         except GenerationDamaged as error:
@@ -261,22 +271,22 @@ class Conversation:
     # ------------------------------------------------------------------ of the shards themselves
 
     def _lease(self, request: asked.Request) -> Answer:
-        return lease(self._desk.side, self._desk.n_shards, self._access, request)
+        return lease(self._desk.side, self._desk.n_shards, self._holder, request)
 
     def _append(self, request: asked.Request) -> Answer:
         # It has come, or is on its way, whatever the answer will be.
-        bytes_max = FRAME_BYTES_MAX if self._access.write else REQUEST_BYTES_MAX
+        bytes_max = FRAME_BYTES_MAX if self._holder.write else REQUEST_BYTES_MAX
         frame = self._wire.receive(begins_within_s=WAIT_S, bytes_max=bytes_max)
-        return append(self._desk.side, self._desk.n_shards, self._access, request, frame)
+        return append(self._desk.side, self._desk.n_shards, self._holder, request, frame)
 
     def _stats(self, request: asked.Request) -> Answer:
-        filters = asked.filters(request, empty=self._access.all)
-        self._access.check_filters(filters)
+        filters = asked.filters(request, empty=self._holder.all)
+        self._holder.check_filters(filters)
         desk = self._desk
         with desk.slot():
             seen = desk.views.fresh(range(desk.n_shards))
             patterns = [row for shard in sorted(seen) for row in self._of(shard, survey, shard, seen[shard], filters)]
-        listed = lease(desk.side, desk.n_shards, self._access, {"do": "list"})
+        listed = lease(desk.side, desk.n_shards, self._holder, {"do": "list"})
         return {"patterns": patterns, **listed, "retention": retention(desk.side, desk.n_shards)}
 
     # ------------------------------------------------------------------ within

@@ -26,7 +26,7 @@ class Host:
 
     async def start(self, limit_s: float = 60.0) -> float:
         """Returns when the shard answers: the seconds since its process was started."""
-        file = self._topology.data_dir / "topology.json"
+        file = self._topology.run_dir / "topology.json"
         file.write_text(self._topology.to_json(), encoding="utf-8")
         began = time.monotonic()
         with self.log.open("ab") as log:

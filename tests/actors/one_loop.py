@@ -9,14 +9,17 @@ import asyncio
 import socket
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+from actors.access.publishing import publish
 from actors.gateway import GatewayServer
 from actors.session import SessionServer
 from actors.shard import ShardServer
-from actors.topology import RayPlan, Topology
+from actors.topology import RayPlan, Topology, write_whole
 from config.dump import dump_json
 from config.load import load
+from tests.access.test_passwords import pbkdf2
 
 
 def free_port() -> int:
@@ -27,10 +30,18 @@ def free_port() -> int:
 
 
 class OneLoop:
-    def __init__(self, data_dir: Path, n_shards: int = 1, n_gateways: int = 1, sets: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, data_dir: Path, n_shards: int = 1, n_gateways: int = 1, sets: tuple[str, ...] = (), users: Mapping[str, bytes] | None = None
+    ) -> None:
+        """users: with their passwords."""
         self.port = free_port()
-        config = load(sets=(f"listeners.tcp.bind=127.0.0.1:{self.port}", *sets), environ={})
         self._run = tempfile.TemporaryDirectory(prefix="hf")
+        passwords = Path(self._run.name) / "configured-passwords"
+        if users is not None:
+            sets = (*sets, f"access.password.file={passwords}")
+            passwords.write_text("".join([f"{user}:{pbkdf2(password)}\n" for user, password in users.items()]))
+            passwords.chmod(0o600)
+        config = load(sets=(f"listeners.tcp.bind=127.0.0.1:{self.port}", *sets), environ={})
         self.topology = Topology(
             data_dir=data_dir,
             run_dir=Path(self._run.name),
@@ -44,6 +55,9 @@ class OneLoop:
             n_gateways=n_gateways,
             ray=RayPlan("local", "holdfast-test", False, 8265, 100 << 20),
         )
+        write_whole(self.topology.run_dir / "topology.json", self.topology.to_json())
+        if users is not None:
+            publish(self.topology.run_dir, config)
         self.shards = [ShardServer(self.topology, i) for i in range(n_shards)]
         self.sessions = [SessionServer(self.topology, 0)]
         self.gateways = [GatewayServer(self.topology, i) for i in range(n_gateways)]

@@ -10,6 +10,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from actors.connection import ClientConnection
+from actors.listening.arrival import Arrival
+from actors.listening.options import DoorOptions
+from gateway.transport.limits import Limits
 from mqtt.packets import Item
 from mqtt.topics import TopicNames
 
@@ -21,9 +24,10 @@ DISCONNECT = b"\xe0\x01\x8e"
 class Owner:
     """Closes a connection with a DISCONNECT when its CONNECT has come."""
 
+    bytes_received = 0
     connect_bytes_max = 1 << 20
     filters_max = 1
-    packet_bytes_max = 1 << 20
+    user_properties_max = 1
     write_buffer_max = 1 << 20
 
     def __init__(self) -> None:
@@ -54,7 +58,8 @@ class Owner:
 @pytest.fixture
 async def owner_at() -> AsyncIterator[tuple[Owner, int]]:
     owner = Owner()
-    server = await asyncio.get_running_loop().create_server(lambda: ClientConnection(owner, 1, "tcp"), "127.0.0.1", 0)
+    arrival = Arrival(DoorOptions("tcp", "tcp", Limits(1)), "a client", "127.0.0.1", True, 0)
+    server = await asyncio.get_running_loop().create_server(lambda: ClientConnection(owner, 1, arrival, print), "127.0.0.1", 0)
     yield owner, server.sockets[0].getsockname()[1]
     server.close()
 

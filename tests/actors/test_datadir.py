@@ -55,6 +55,14 @@ def test_two_directories_are_two_sites(tmp_path: Path) -> None:
     other.close()
 
 
+def test_a_directory_that_others_could_enter_is_closed_to_them(tmp_path: Path) -> None:
+    """One of an older version, or one that somebody made beforehand."""
+    (tmp_path / "d").mkdir(mode=0o755)
+    opened(tmp_path / "d").close()
+    assert (tmp_path / "d").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "d" / "site.json").stat().st_mode & 0o077 == 0
+
+
 def test_secret_and_directory_are_for_their_owner_only(tmp_path: Path) -> None:
     """Whoever may read the secret may speak to shards."""
     directory = opened(tmp_path / "d")

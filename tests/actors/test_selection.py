@@ -16,6 +16,8 @@ from tests.broker import wire
 
 pytestmark = [pytest.mark.slow]
 HOUR_S = 3600
+PASSWORD = b"secret"
+USERS = {"cache": PASSWORD, "someone": PASSWORD}
 
 
 async def connect(port: int, client: str, user: str | None = None, expiry_s: int = HOUR_S, receive_max: int = 1000) -> Hand:
@@ -23,7 +25,8 @@ async def connect(port: int, client: str, user: str | None = None, expiry_s: int
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     hand = Hand(5, reader, writer)
     properties = Properties(session_expiry_interval=expiry_s, receive_maximum=receive_max)
-    hand.send(encode(5, Connect(5, client, clean_start=False, username=user, properties=properties)))
+    password = PASSWORD if user is not None else None
+    hand.send(encode(5, Connect(5, client, clean_start=False, username=user, password=password, properties=properties)))
     connack = wire.read_connack(5, (await hand.next(wire.CONNACK)).body)
     assert connack.code == 0
     hand.present = connack.session_present
@@ -58,7 +61,7 @@ async def test_a_zone_decides_by_user_client_or_listener_whose_session_is_durabl
         'zones.cache.users=["cache"]',
         "zones.cache.durable_sessions.enable=false",
     )
-    async with OneLoop(tmp_path, sets=sets) as broker:
+    async with OneLoop(tmp_path, sets=sets, users=USERS) as broker:
         clients = [("plain", None), ("volatile", "cache"), ("keep-1", "cache"), ("other", "someone")]
         hands = [await connect(broker.port, client, user) for client, user in clients]
         for hand in hands:
@@ -156,7 +159,7 @@ FILTERED = (
 
 async def test_what_the_filter_excludes_is_not_stored_and_goes_live(tmp_path: Path) -> None:
     """At QoS 0 to a durable session that is online, at its QoS to one that is not durable, at both gateways; offline: not at all."""
-    async with OneLoop(tmp_path, n_shards=2, n_gateways=2, sets=FILTERED) as broker:
+    async with OneLoop(tmp_path, n_shards=2, n_gateways=2, sets=FILTERED, users=USERS) as broker:
         here, there = gateways(broker)
         publisher = await connect(here, "p")
         away = await connect(there, "away")
@@ -345,7 +348,7 @@ async def test_each_subscription_brings_each_message_once_whatever_the_kind_of_i
         'zones.cache.users=["cache"]',
         "zones.cache.durable_sessions.enable=false",
     )
-    async with OneLoop(tmp_path, n_shards=2, n_gateways=2, sets=sets) as broker:
+    async with OneLoop(tmp_path, n_shards=2, n_gateways=2, sets=sets, users=USERS) as broker:
         ports = gateways(broker)
         publishers = [await connect(port, f"p{at}") for at, port in enumerate(ports)]
         hands = []

@@ -7,10 +7,11 @@ from typing import get_args
 import pytest
 
 from actors.reader.options import reader_options
-from actors.settings import gateway_options, persistence, session_options, shard_options, store_options
+from actors.settings import door_options, gateway_options, persistence, session_options, shard_options, store_options
 from config.changes import changes
 from config.load import load
-from config.settings import all_settings, value_at, zone_settings
+from config.settings import ZONES, all_settings, named_settings, value_at
+from config.unbuilt import is_unbuilt
 from sessions.options import ReadOverrides, Reads
 from shards.layouts import LAYOUTS, layout_named
 from shards.persistence import Persistence
@@ -56,6 +57,17 @@ def test_a_filter_is_there_only_when_it_excludes_something(sets: tuple[str, ...]
     assert gateway_options(config).persistence == shard_options(config).persistence == expected
 
 
+def test_whose_sessions_are_reaches_gateways_and_shards() -> None:
+    """The defaults are those of the page of settings."""
+    config = load(environ={})
+    options = gateway_options(config)
+    assert (options.auth_wait_ms, options.adopt_anonymous, options.anonymous) == (5_000, False, {"tcp": "loopback"})
+    assert shard_options(config).takeovers_max == 5
+    other = load(sets=("access.deadline=200ms", "access.adopt_anonymous=true", "access.takeovers_max=0"), environ={})
+    options = gateway_options(other)
+    assert (options.auth_wait_ms, options.adopt_anonymous, shard_options(other).takeovers_max) == (200, True, 0)
+
+
 def test_zones_of_topics_go_to_session_actors_and_those_of_connections_to_gateways() -> None:
     """In their order; what a zone leaves open stays open."""
     sets = (
@@ -90,7 +102,7 @@ SAMPLES = {
 }
 
 
-@pytest.mark.parametrize("key", [key.removeprefix("zones.NAME.") for key in zone_settings()])
+@pytest.mark.parametrize("key", [key.removeprefix("zones.NAME.") for key in named_settings(ZONES)])
 def test_every_setting_of_a_zone_reaches_a_core(key: str) -> None:
     """A setting that changes nothing would be a promise that nobody keeps."""
     base = ['zones.z.users=["x"]', 'zones.z.topic_prefixes=["x/"]']
@@ -118,33 +130,67 @@ def test_a_layout_and_the_options_of_its_keys_reach_the_store() -> None:
 
 
 OTHERS = {
+    "access.deadline": "7s",
+    "listeners.tcp.anonymous": "no",
     "durable_storage.messages.layout.type": "record_batch",
     "durable_storage.messages.layout.bits_per_topic_level": "32",
     "durable_storage.messages.generation_size": "3MiB",
     "durable_storage.messages.classes": '[{name = "alarms", filter = "alarms/#", period = "90d"}]',
     "durable_storage.messages.capture": '["alarms/#"]',
     "log.level": "error",
+    "mqtt.server_reference": "other:1883",
     "storage_quota": "3MiB",
     "pipeline.reader": "never",
     "pipeline.bytes_per_s": "3MiB",
+    "listeners.tcp.packet_bytes_max": "2KiB",
+    "listeners.tcp.proxy_from": '["10.0.0.0/8"]',
+    "listeners.tcp.ws.origins": '["https://example.org"]',
+    "listeners.tcp.tls.version_min": '"1.3"',
+    "listeners.tcp.tls.client_certificate": "optional",
+    "listeners.tcp.tls.handshake_timeout": "2s",
+    "listeners.tcp.identity": "cn",
+    "listeners.tcp.proxy": "v2",
+    "access.jwt.algorithms": '["ES384"]',
+    "access.plugin.plugins": '["a:B"]',
+    "access.plugin.cache": "100ms",
+    "access.plugin.deadline": "1s",
     "pipeline.tokens": f'[{{name = "lake", sha256 = "{"0" * 64}", filters = ["#"]}}]',
 }
 """Another value of those for which there is none by the kind alone."""
-BY_SHELLS = ("log.level", "gateway.connect_bytes_max", "mqtt.filters_per_packet_max", "storage_quota")
-"""Taken by the processes themselves, not by their cores."""
+TELLING = (
+    'listeners.tcp.type="wss"', 'listeners.tcp.proxy="v1"', 'listeners.tcp.proxy_from=["192.0.2.0/24"]',
+    "listeners.tcp.tls.cert=/cert", "listeners.tcp.tls.key=/key", "listeners.tcp.tls.ca=/ca", "listeners.tcp.tls.crl=/crl",
+    'listeners.tcp.tls.client_certificate="required"',
+)  # fmt: skip
+"""A listener for which each of its settings means something."""
+CHANGING = ("at once", "with the next generation")
+BY_SHELLS = (
+    "log.level", "gateway.connect_bytes_max", "mqtt.filters_per_packet_max", "mqtt.user_properties_max", "storage_quota", "access.",
+)  # fmt: skip
+"""Taken by the processes themselves, not by their cores; what ends in a dot: all that begin so."""
 
 
 def another(key: str) -> str:
     kind, default = all_settings()[key].kind, all_settings()[key].default
-    by_kind = {"flag": str(not default).lower(), "count": "77", "duration": "61s", "size": "3MiB", "list": "[7]"}
+    by_kind = {
+        "flag": str(not default).lower(),
+        "count": "77",
+        "duration": "61s",
+        "size": "3MiB",
+        "list": "[7]",
+        "text": "/x",
+        "secret": "env:X",
+    }
     return OTHERS.get(key) or by_kind.get(kind) or str(int(str(default)) + 1)
 
 
-@pytest.mark.parametrize("key", [key for key, one in all_settings().items() if one.effect in ("at once", "with the next generation")])
+@pytest.mark.parametrize("key", [key for key, one in all_settings().items() if one.effect in CHANGING and not is_unbuilt(key)])
 def test_every_setting_that_may_change_while_the_broker_runs_reaches_a_core(key: str) -> None:
     """What the page of settings promises and nobody keeps would be worse than a restart."""
-    running, wanted = load(environ={}), load(sets=[f"{key}={another(key)}"], environ={})
+    base = TELLING if key.startswith("listeners.tcp.") else ()
+    running, wanted = load(sets=base, environ={}), load(sets=[*base, f"{key}={another(key)}"], environ={})
     found = changes(running, wanted, 1)
     assert [change.key for change in found.applied] == [key] and value_at(found.config, key) == value_at(wanted, key)
-    cores = (gateway_options, session_options, shard_options, store_options, reader_options)
-    assert key in BY_SHELLS or any(options(running) != options(found.config) for options in cores)
+    cores = (gateway_options, session_options, shard_options, store_options, reader_options, door_options)
+    by_shells = any(key == each or (each.endswith(".") and key.startswith(each)) for each in BY_SHELLS)
+    assert by_shells or any(options(running) != options(found.config) for options in cores)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.lake.exactly_once import Drill, exactly_once
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs("spark"), pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("spark"), pytest.mark.timeout(900)]
 
 
 async def test_five_faults_lose_double_and_reorder_nothing(tmp_path: Path) -> None:

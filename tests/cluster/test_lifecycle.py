@@ -139,7 +139,8 @@ def test_status_is_json_with_the_promised_keys(running: Broker) -> None:
     assert answer.keys() == {"ready", "data_dir", "listeners", "processes", "alarms"} and answer["ready"] is True
     assert answer["alarms"] == []
     assert (
-        all(each.keys() == {"gateway", "kind", "host", "port", "shared"} for each in answer["listeners"]) and len(answer["listeners"]) == 2
+        all(each.keys() == {"gateway", "kind", "host", "port", "shared", "name", "plain"} for each in answer["listeners"])
+        and len(answer["listeners"]) == 2
     )
     gateways = {each["name"] for each in answer["processes"] if each["role"] == "gateway"}
     assert {each["gateway"] for each in answer["listeners"]} == gateways, "a listener names its gateway as the list of processes does"

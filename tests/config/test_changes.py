@@ -9,7 +9,7 @@ from config.dump import dump_json
 from config.fields import Effect
 from config.load import ConfigError, from_json, load
 from config.schema import Config
-from config.settings import zone_settings
+from config.settings import ZONES, named_settings
 
 
 def made(*sets: str) -> Config:
@@ -74,4 +74,4 @@ def test_any_free_port_is_the_one_that_was_taken() -> None:
 
 def test_zones_change_at_the_next_start_only() -> None:
     """They are compiled into options of cores that connections hold."""
-    assert {setting.effect for setting in zone_settings().values()} == {"at the next start"}
+    assert {setting.effect for setting in named_settings(ZONES).values()} == {"at the next start"}

@@ -8,12 +8,13 @@ import pytest
 import pytest_asyncio
 
 from tests.actors.one_loop import OneLoop
+from tests.conformance.packets import PASSWORD, USER
 from tests.conformance.peer import hang_up
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[OneLoop]:
-    async with OneLoop(tmp_path_factory.mktemp("broker"), n_shards=2) as running:
+    async with OneLoop(tmp_path_factory.mktemp("broker"), n_shards=2, users={USER: PASSWORD}) as running:
         yield running
 
 

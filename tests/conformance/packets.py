@@ -71,6 +71,9 @@ CODES = {
 CODES_3_1_1 = {CONNACK: set(range(6)), SUBACK: {0, 1, 2, 0x80}}
 _MANY = {USER_PROPERTY, SUBSCRIPTION_IDENTIFIER}
 
+USER, PASSWORD = "name", b"\0word"
+"""Who has a password at the broker of these tests."""
+
 
 # ---------------------------------------------------------------------------------------------- to the server
 def number(value: int) -> bytes:

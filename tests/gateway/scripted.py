@@ -8,13 +8,17 @@ test says `answer()` when the shards are to answer, so it can look at what happe
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from random import Random
 
 from gateway.core import GatewayCore
 from gateway.events import (
+    Authenticate,
     CloseSocket,
+    ContinueAuth,
     Effect,
     Event,
+    ForgetAuth,
     FromSession,
     FromShard,
     Opened,
@@ -36,19 +40,33 @@ from gateway.frames import Frame as PeerFrame
 from gateway.options import Options
 from mqtt.decode import Decoder
 from mqtt.encode import encode
-from mqtt.packets import AckRun, Connack, Connect, Item, Properties, PublishRun, Subscribe, Subscription
+from mqtt.packets import (
+    Ack,
+    AckRun,
+    Connack,
+    Connect,
+    Disconnect,
+    Item,
+    Properties,
+    PublishRun,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+)
 from mqtt.topics import matches
 from sessions.frames import Attach, Attached
 from sessions.frames import Frame as SessionFrame
 from sessions.live_frames import Interest
 from shards.frames import (
     NOBODY,
+    NOT_PERMITTED,
+    REFUSED_RULES,
     REPEATED,
     STORED,
     Check,
     Checked,
     Connected,
-    Disconnect,
     Disconnected,
     Entry,
     Publish,
@@ -59,6 +77,7 @@ from shards.frames import (
     Superseded,
 )
 from shards.frames import Connect as ConnectEntry
+from shards.frames import Disconnect as DisconnectEntry
 from shards.ids import conn_no
 from shards.slots import SlotTable
 
@@ -93,7 +112,7 @@ class Homes:
                 found = bytes([packet_id in ids for packet_id in packet_ids])
                 ids.difference_update(packet_ids)
                 return Released(False, found)
-            case Disconnect(client, conn, how, expiry_s):
+            case DisconnectEntry(client, conn, how, expiry_s):
                 if self.newest.get(client) != conn:
                     return Disconnected(True)
                 self.ended.append((client, conn, how, expiry_s))
@@ -131,8 +150,11 @@ class Homes:
                 ids = self.qos2_ids.setdefault(entry.client, set())
                 if packet_id in ids:
                     code = REPEATED
-                ids.add(packet_id)
-            if packet_id and code != REPEATED:
+                elif flags & NOT_PERMITTED:
+                    code = REFUSED_RULES
+                else:
+                    ids.add(packet_id)
+            if packet_id and code not in (REPEATED, REFUSED_RULES):
                 self.stored.append((entry.client, topic, body))
             codes.append(code)
         return Published(False, b"" if codes.count(STORED) == len(codes) else bytes(codes))
@@ -149,6 +171,10 @@ class Shell:
         self.to_session: list[tuple[int, SessionFrame]] = []
         self.to_peer: list[tuple[int, PeerFrame]] = []
         self.queries: list[RetainedQuery] = []
+        self.asked: list[Authenticate | ContinueAuth | ForgetAuth] = []
+        """What whoever answers for identities was told; a test answers."""
+        self.checking = True
+        """Whether every turn ends with the core's own check."""
         self.turn(*[ShardLinked(shard) for shard in range(n_shards)], *[SessionLinked(session) for session in range(n_sessions)])
         self.turn(*[FromSession(session, Interest(1, True, [], [], [], [], [])) for session in range(n_sessions)])
         self.to_session.clear()
@@ -160,7 +186,8 @@ class Shell:
         self.now_ms += after_ms
         self.wall_ms += after_ms
         effects = self.core.handle(TickEnded(self.now_ms, self.wall_ms))
-        self.core.check()
+        if self.checking:
+            self.core.check()
         for effect in effects:
             self._carry_out(effect)
         return [effect for effect in effects if not isinstance(effect, Wake)]
@@ -189,6 +216,8 @@ class Shell:
                 self.to_peer.append((link, peer_frame))
             case RetainedQuery():
                 self.queries.append(effect)
+            case Authenticate() | ContinueAuth() | ForgetAuth():
+                self.asked.append(effect)
 
     def answer(self, count: int = 1_000_000) -> list[Effect]:
         """The shards answer the oldest requests; then a turn ends."""
@@ -237,6 +266,8 @@ class Client:
         self.closed: str | None = None
         self.paused = False
         self.packets: list[Item] = []
+        self.reasons: list[str] = []
+        """Reason strings that came; the packets are kept without, since most tests are about what is said and not how."""
         self._to_core = Decoder(None, PACKET_BYTES_MAX)
         self._from_core = Decoder(version, PACKET_BYTES_MAX, role="client")
 
@@ -249,7 +280,13 @@ class Client:
 
     def read(self, data: bytes) -> None:
         assert self.closed is None, f"{data!r} written to a closed socket"
-        self.packets += self._from_core.feed(data)
+        self.packets += [self._without_reason(packet) for packet in self._from_core.feed(data)]
+
+    def _without_reason(self, packet: Item) -> Item:
+        if not isinstance(packet, Ack | Connack | Disconnect | Suback | Unsuback) or packet.properties.reason_string is None:
+            return packet
+        self.reasons.append(packet.properties.reason_string)
+        return replace(packet, properties=replace(packet.properties, reason_string=None))
 
     def take(self) -> list[Item]:
         """What came since the last call, runs taken apart."""

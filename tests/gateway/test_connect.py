@@ -9,13 +9,12 @@ import pytest
 from gateway.events import (
     CloseSocket,
     FromSession,
-    FromShard,
     Malformed,
     Opened,
     PauseReading,
+    Replied,
     SessionLinked,
     SessionLost,
-    ShardLinked,
     SocketLost,
     TickEnded,
     ToSession,
@@ -28,12 +27,13 @@ from mqtt.encode import encode
 from mqtt.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Properties, Will
 from mqtt.reason import ReasonCode
 from sessions.frames import Attach, Attached, Detach
-from shards.frames import LOST, NORMAL, WITH_WILL, Check, Superseded
+from shards.frames import LOST, NORMAL, WITH_WILL, Connected
 from shards.frames import Connect as ConnectEntry
 from shards.frames import Disconnect as DisconnectEntry
 from shards.frames import Will as WillEntry
-from tests.gateway.scripted import Shell, message
+from tests.gateway.scripted import Client, Shell, message
 
+NOT_YOURS = "this client identifier cannot be used"
 ANNOUNCED = Properties(receive_maximum=1024, topic_alias_maximum=32, maximum_packet_size=1 << 20)
 
 
@@ -83,7 +83,7 @@ def test_a_failed_attach_becomes_the_connack() -> None:
     """The code of Attached is the client's answer, and the home hears that the connection is over without a will."""
     shell = Shell()
     client = shell.client(5)
-    client.send(Connect(5, "c1", properties=Properties(session_expiry_interval=100)))
+    client.send(Connect(5, "c1", properties=Properties(session_expiry_interval=100, request_problem_information=0)))
     shell.answer()
     effects = shell.turn(FromSession(0, Attached(256, 0x89, [])))
     assert effects == [
@@ -130,15 +130,44 @@ def test_an_unknown_protocol_version_is_answered_in_the_nearest_form() -> None:
     assert shell.turn(Malformed(client.socket, 0x84, "protocol", None)) == [CloseSocket(client.socket, "protocol")]
 
 
-def test_an_authentication_method_is_refused() -> None:
-    """There is no enhanced authentication: 0x8C, and the home never hears of it."""
+@pytest.mark.parametrize(
+    ("version", "answer"), [(5, encode(5, Connack(False, ReasonCode(0x85), Properties(reason_string=NOT_YOURS)))), (4, b"\x20\x02\x00\x02")]
+)
+def test_a_client_id_of_somebody_else_is_refused_by_its_home(version: int, answer: bytes) -> None:
+    """0x85, 2 in 3.1.1; there was no connection, so the home is told of no end."""
+    shell = Shell()
+    client = shell.client(version)
+    client.send(Connect(version, "c"))
+    effects = shell.turn(Replied(0, 1, [Connected(0, False, 0, refused=0x85)]))
+    assert effects == [Write(client.socket, answer), CloseSocket(client.socket, NOT_YOURS)]
+
+
+def test_a_contended_client_id_is_asked_for_again_when_its_time_has_come() -> None:
+    """The newcomer waits for its CONNACK meanwhile; with 0x89 when it would wait for longer than it may."""
+    shell = Shell(Options(home_wait_ms=5_000))
+    client = shell.client()
+    (first,) = client.send(Connect(5, "c"))
+    assert isinstance(first, ToShard)
+    assert shell.turn(Replied(0, 1, [Connected(0, False, 0, retry_ms=2_000)])) == []
+    assert shell.pass_time(1_900) == []
+    again = shell.pass_time(500)
+    assert again == [ToShard(0, 2, first.entries)]
+    effects = shell.turn(Replied(0, 2, [Connected(0, False, 0, retry_ms=3_000)]))
+    why = "its client id is contended, to be tried in 3000 ms"
+    connack = Connack(False, ReasonCode.SERVER_BUSY, Properties(reason_string=why))
+    assert effects == [Write(client.socket, encode(5, connack)), CloseSocket(client.socket, why)]
+
+
+def test_who_goes_away_while_it_waits_for_its_client_id_is_not_asked_for() -> None:
+    """The home never hears of it again."""
     shell = Shell()
     client = shell.client()
-    effects = client.send(Connect(5, "c", properties=Properties(authentication_method="SCRAM")))
-    assert effects == [
-        Write(client.socket, encode(5, Connack(False, ReasonCode.BAD_AUTHENTICATION_METHOD))),
-        CloseSocket(client.socket, "CONNECT refused"),
-    ]
+    client.send(Connect(5, "c"))
+    shell.turn(Replied(0, 1, [Connected(0, False, 0, retry_ms=2_000)]))
+    shell.requests.clear()
+    shell.turn(SocketLost(client.socket, "gone"))
+    shell.pass_time(3_000)
+    assert not shell.requests
 
 
 def test_the_will_goes_into_the_connect_record() -> None:
@@ -226,82 +255,6 @@ def test_an_attach_waits_for_its_session_actor_within_the_same_bound() -> None:
     assert shell.to_session[-1] == (0, Detach(256))
 
 
-def test_the_same_client_id_again_closes_the_older_connection() -> None:
-    """The newer one's answer is enough, without Superseded; the home is not told of the older one's end."""
-    shell = Shell()
-    first = shell.online("c1")
-    second = shell.client(5)
-    second.send(Connect(5, "c1"))
-    shell.homes.told.clear()
-    request = shell.requests[0]
-    effects = shell.answer()
-    assert request.entries[0] == ConnectEntry(b"c1", True, 0, 5, None)
-    assert first.take() == [Disconnect(ReasonCode.SESSION_TAKEN_OVER)]
-    assert first.closed == "session taken over"
-    assert [type(effect) for effect in effects] == [Write, Write, CloseSocket]
-    assert second.closed is None
-
-
-def test_superseded_by_another_gateway() -> None:
-    """0x8E for MQTT 5, a plain close before; the session actor hears it, the home does not."""
-    shell = Shell()
-    client = shell.online("c1", 5, expiry_s=100)
-    effects = shell.turn(FromShard(0, Superseded([(b"c1", client.conn)])))
-    assert effects == [
-        Write(client.socket, encode(5, Disconnect(ReasonCode.SESSION_TAKEN_OVER))),
-        CloseSocket(client.socket, "session taken over"),
-        ToSession(0, Detach(client.conn)),
-    ]
-
-
-@pytest.mark.parametrize(("version", "code"), [(5, ReasonCode.SERVER_BUSY), (4, ReasonCode.SERVER_UNAVAILABLE)])
-def test_a_connection_that_is_taken_over_before_its_connack_is_told_so(version: int, code: ReasonCode) -> None:
-    """By a refusal: a DISCONNECT may not come before CONNACK, and a close without a word tells the client nothing."""
-    shell = Shell()
-    client = shell.client(version)
-    client.send(Connect(version, "c1", False, properties=Properties(session_expiry_interval=100 if version == 5 else None)))
-    shell.answer()
-    (attach,) = [frame for _, frame in shell.to_session if isinstance(frame, Attach)]
-    shell.turn(FromShard(0, Superseded([(b"c1", attach.conn)])))
-    assert client.take() == [Connack(False, code)]
-    assert client.closed == "session taken over" and shell.to_session[-1] == (0, Detach(attach.conn))
-
-
-def test_superseded_may_come_before_the_number_itself() -> None:
-    """A connection whose end was announced before its beginning never comes online."""
-    shell = Shell()
-    client = shell.client(5)
-    client.send(Connect(5, "c1"))
-    shell.turn(FromShard(0, Superseded([(b"c1", 256)])))
-    shell.answer()
-    assert client.closed and [type(packet) for packet in client.take()] == [Connack]
-
-
-def test_a_connect_that_was_on_its_way_over_a_broken_link_is_checked_when_it_is_answered() -> None:
-    """Its answer may be from before the break, and the word that a newer connection took its place lost with the old link."""
-    shell = Shell()
-    client = shell.client(5)
-    client.send(Connect(5, "c1"))
-    shell.turn(ShardLinked(0))
-    shell.answer()
-    assert [type(packet) for packet in client.take()] == [Connack]
-    shell.homes.newest[b"c1"] = 1 << 40
-    shell.answer()
-    assert client.take() == [Disconnect(ReasonCode.SESSION_TAKEN_OVER)] and client.closed == "session taken over"
-
-
-def test_stale_connections_are_found_when_the_link_is_up_again() -> None:
-    """Check asks in batches; those that are not the newest are closed."""
-    shell = Shell(Options(check_batch=2))
-    clients = [shell.online(f"c{number}", 4) for number in range(3)]
-    shell.homes.newest[b"c1"] = 1 << 40
-    (effect,) = shell.turn(ShardLinked(0))
-    assert isinstance(effect, ToShard)
-    assert effect.entries == [Check([(b"c0", 256), (b"c1", 512)]), Check([(b"c2", 768)])]
-    shell.answer()
-    assert [client.closed for client in clients] == [None, "session taken over", None]
-
-
 @pytest.mark.parametrize("version", [4, 5])
 def test_the_end_of_a_connection_is_told_to_the_home(version: int) -> None:
     """DISCONNECT deletes the will, a lost socket does not; entries before the end go before it."""
@@ -336,6 +289,19 @@ def test_disconnect_may_ask_for_the_will_and_for_another_expiry() -> None:
     assert ephemeral.take() == [Disconnect(ReasonCode.PROTOCOL_ERROR)]
     shell.answer()
     assert shell.homes.ended[-1] == (b"c2", ephemeral.conn, LOST, None)
+
+
+@pytest.mark.parametrize(("code", "told"), [(0x81, 0x81), (0x95, 0x95), (0x94, 0x82)])
+def test_malformed_bytes_behind_a_connect_are_answered_by_its_connack(code: int, told: int) -> None:
+    """MQTT 5 says why, with a reason that a CONNACK may have; 3.1.1 has no word for it."""
+    for version in (4, 5):
+        shell = Shell()
+        client = shell.client(version)
+        shell.turn(client.event(Connect(version, "c")), Malformed(client.socket, code, "what followed it", version))
+        assert client.closed == "what followed it"
+        assert client.take() == ([Connack(False, ReasonCode(told))] if version == 5 else [])
+        shell.answer()
+        assert shell.core.connections == 0
 
 
 def test_malformed_bytes_close_an_online_connection_with_their_code() -> None:
@@ -383,6 +349,18 @@ def test_no_connect_and_no_keep_alive() -> None:
     assert shell.homes.ended[-1] == (b"c1", 256, LOST, None)
 
 
+def test_a_connection_that_is_over_is_not_remembered_for_its_keep_alive() -> None:
+    """Which may be 27 hours: whoever comes and goes would fill the memory (found by the fuzz run)."""
+    shell = Shell()
+    client = shell.client(4)
+    client.send(Connect(4, "c", keep_alive=65_535))
+    shell.answer()
+    shell.turn(SocketLost(client.socket, "gone"))
+    shell.answer()
+    shell.pass_time(31_000)
+    assert shell.core._state.wheel.next_ms() is None
+
+
 def test_a_long_keep_alive_is_shortened() -> None:
     """MQTT 5 is told and held to it; 3.1.1 cannot be told and keeps its own."""
     shell = Shell(Options(keep_alive_max_s=10))
@@ -406,6 +384,34 @@ def test_more_connections_than_allowed_are_turned_away() -> None:
     assert first.closed is None and second.closed == "too many connections"
     shell.turn(SocketLost(first.socket, "reset"))
     assert shell.client().closed is None
+
+
+def arrived(shell: Shell, **about: int) -> Client:
+    """Of whom the door knows more than that it came."""
+    client = Client(shell, len(shell.clients) + 1, 5)
+    shell.clients[client.socket] = client
+    shell.turn(Opened(client.socket, "tls", "peer", **about))  # type: ignore[arg-type]
+    return client
+
+
+def test_the_time_until_connect_begins_when_the_connection_was_accepted() -> None:
+    """What TLS and a proxy took of it is gone; whoever took all of it is closed at the next turns."""
+    shell = Shell(Options(connect_wait_ms=5_000))
+    clients = [arrived(shell, waited_ms=waited_ms) for waited_ms in (0, 4_000, 9_000)]
+    shell.pass_time(2_000)
+    assert [client.closed for client in clients] == [None, "no CONNECT in time", "no CONNECT in time"]
+    shell.pass_time(4_000)
+    assert clients[0].closed == "no CONNECT in time"
+
+
+def test_the_largest_packet_that_is_announced_is_that_of_the_listener() -> None:
+    """Where it takes less than the others."""
+    shell = Shell(Options(packet_bytes_max=1 << 20))
+    client = arrived(shell, packet_bytes_max=5_000)
+    client.send(Connect(5, "c", True))
+    shell.answer()
+    (connack,) = client.take()
+    assert isinstance(connack, Connack) and connack.properties.maximum_packet_size == 5_000
 
 
 def test_the_clock_is_never_older_than_a_second_while_there_are_connections() -> None:

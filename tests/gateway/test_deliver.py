@@ -7,7 +7,7 @@ import pytest
 from gateway.events import CloseSocket, FromSession, FromShard, PauseReading, Stopping, ToSession, ToShard, Write
 from gateway.options import Options
 from mqtt.encode import encode
-from mqtt.packets import Ack, AckKind, AckRun, Disconnect, Publish, Subscribe, Subscription
+from mqtt.packets import Ack, AckKind, AckRun, Connack, Connect, Disconnect, Properties, Publish, Subscribe, Subscription
 from mqtt.reason import ReasonCode
 from sessions.frames import PUBACK, PUBCOMP, PUBREC, Acked, Deliver, Detach, SendPubrel, SessionClosed
 from shards.frames import LOST, Live
@@ -128,14 +128,14 @@ def test_pubrel_for_what_is_not_under_way_says_so_in_mqtt_5() -> None:
     """3.1.1 has no words for it, and its client gets the PUBREL all the same."""
     for version, expected in ((5, b"\x62\x03\x00\x01\x92"), (4, b"\x62\x02\x00\x01")):
         shell = Shell()
-        client = shell.online("d", version, clean=False, expiry_s=9)
+        client = shell.online("d", version, clean=False, expiry_s=9, request_problem_information=0)
         assert shell.turn(FromSession(0, SendPubrel(client.conn, [1], False))) == [Write(client.socket, expected)]
 
 
 def test_pubrel_and_close_by_the_session_actor() -> None:
     """PUBREL for all ids in one write; a close has the session actor's code and needs no Detach."""
     shell = Shell()
-    client = shell.online("d", 5, expiry_s=9)
+    client = shell.online("d", 5, expiry_s=9, request_problem_information=0)
     assert shell.turn(FromSession(0, SendPubrel(client.conn, [1, 2]))) == [Write(client.socket, b"\x62\x02\x00\x01\x62\x02\x00\x02")]
     effects = shell.turn(FromSession(0, SessionClosed(client.conn, 0x82)))
     assert effects == [
@@ -180,6 +180,21 @@ def test_shutdown_finishes_the_acknowledgements_first(version: int) -> None:
     shell.answer()
     assert shell.homes.ended == [(b"idle", idle.conn, LOST, None), (b"busy", busy.conn, LOST, None)]
     assert shell.core.connections == 0 and shell.core.settled() and not shell.core.ready()
+
+
+@pytest.mark.parametrize(("version", "packet_max", "told"), [(5, 0, "b1:1883 b2:1883"), (5, 20, None), (4, 0, None)])
+def test_shutdown_says_where_else_to_go(version: int, packet_max: int, told: str | None) -> None:
+    """0x9C with a Server Reference where one is set, without it where the packet would be too large; 3.1.1 has no word for it."""
+    shell = Shell(Options(server_reference="b1:1883 b2:1883"))
+    limits = {"maximum_packet_size": packet_max} if packet_max else {}
+    online, waiting = shell.online("c", version, **limits), shell.client(version)  # type: ignore[arg-type]
+    waiting.send(Connect(version, "w", properties=Properties(**limits)))  # type: ignore[arg-type]
+    shell.turn(Stopping())
+    if version == 4:
+        assert online.take() == [] and waiting.take() == [Connack(False, ReasonCode.SERVER_UNAVAILABLE)]
+        return
+    elsewhere, where = ReasonCode.USE_ANOTHER_SERVER, Properties(server_reference=told)
+    assert online.take() == [Disconnect(elsewhere, where)] and waiting.take() == [Connack(False, elsewhere, where)]
 
 
 def test_shutdown_does_not_wait_for_ever() -> None:

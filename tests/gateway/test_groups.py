@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from gateway.connection import Connection
+from gateway.events import Opened
 from gateway.groups import Group, is_shared, matched_filter
 from gateway.live import LiveSub
 
@@ -15,7 +16,7 @@ FILTER = b"$share/g/a/#"
 
 
 def member(socket: int) -> LiveSub:
-    return LiveSub(Connection(socket), FILTER, 1, True, 0, 0)
+    return LiveSub(Connection(Opened(socket, "tcp", "peer")), FILTER, 1, True, 0, 0)
 
 
 def test_a_shared_filter_is_taken_apart() -> None:

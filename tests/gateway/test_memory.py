@@ -113,7 +113,7 @@ def test_a_session_that_is_not_there_any_more_ends_at_its_home() -> None:
     """Refused with 0x88; the next CONNECT finds no session, so none of its identifiers either."""
     shell = made()
     client = shell.client(5)
-    client.send(Connect(5, "c1", False, properties=Properties(session_expiry_interval=100)))
+    client.send(Connect(5, "c1", False, properties=Properties(session_expiry_interval=100, request_problem_information=0)))
     shell.answer()
     effects = shell.turn(FromSession(0, Attached(256, ReasonCode.SERVER_UNAVAILABLE, [], False)))
     assert effects[:2] == [

@@ -8,12 +8,11 @@ from access.identity import Identity
 from access.profile import Profile
 from access.rights import Extent, Right
 from access.rules import CLOSED, OPEN
-from gateway.events import AccessChanged, CloseSocket, FromSession, Opened, Replied, RetainedTold, ToSession, ToShard
-from mqtt.packets import Ack, AckKind, AckRun, Connack, Connect, PublishRun, Suback, Subscribe, Subscription
+from gateway.events import AccessChanged, FromSession, Opened, RetainedTold, ToSession, ToShard
+from mqtt.packets import Ack, AckKind, AckRun, Connect, PublishRun, Suback, Subscribe, Subscription
 from mqtt.reason import ReasonCode
 from sessions.frames import PUBACK, PUBREC, Acked, Deliver
 from shards.frames import Connect as ConnectEntry
-from shards.frames import Connected
 from shards.messages import encode_message
 from tests.gateway.scripted import Client, Shell, message, subscribe
 
@@ -242,18 +241,3 @@ def test_rules_are_asked_for_each_connection_and_again_when_they_change() -> Non
     shell.turn(AccessChanged(CLOSED))
     late.send(message(b"a", b"1", 1, 1))
     assert Ack(AckKind.PUBACK, 1, R.NOT_AUTHORIZED) in late.take()
-
-
-@pytest.mark.parametrize("version", [4, 5])
-def test_a_home_may_refuse_a_connection(version: int) -> None:
-    """CONNACK says why; the home is told nothing, because nothing has changed there."""
-    shell = Shell()
-    client = shell.client(version)
-    client.send(Connect(version, "c", True))
-    request = shell.requests.popleft()
-    shell.requests.clear()
-    effects = shell.turn(Replied(request.shard, request.id, [Connected(0, False, 0, refused=int(R.CLIENT_IDENTIFIER_NOT_VALID))]))
-    assert client.take() == [Connack(False, R.CLIENT_IDENTIFIER_NOT_VALID)]
-    assert [effect for effect in effects if isinstance(effect, CloseSocket | ToShard)] == [
-        CloseSocket(client.socket, "refused by the home")
-    ]

@@ -76,7 +76,7 @@ def test_qos_0_goes_live_at_once_and_to_the_shard_only_to_be_kept() -> None:
 def test_qos_2_of_an_ephemeral_session(version: int) -> None:
     """PUBREC at the answer; a repeat is known by its id and asks the shard nothing; PUBREL is answered here."""
     shell = Shell()
-    client = shell.online("p", version)
+    client = shell.online("p", version, request_problem_information=0)
     shell.homes.durable_filters.append(b"#")
     client.send(message(b"a", b"1", 2, 9))
     assert client.send(message(b"a", b"1", 2, 9, dup=True)) == []
@@ -184,7 +184,7 @@ def test_messages_of_a_closed_connection_still_take_effect() -> None:
 def test_a_stale_connection_is_closed_and_its_messages_are_not_handed_on() -> None:
     """The home took nothing: no acknowledgement, no delivery, 0x8E."""
     shell = Shell()
-    subscriber, client = shell.online("s", 4), shell.online("p", 5)
+    subscriber, client = shell.online("s", 4), shell.online("p", 5, request_problem_information=0)
     subscriber.send(Subscribe(1, (Subscription(b"a"),)))
     subscriber.take()
     client.send(message(b"a", b"1", 1, 1))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.events import Congested, FromPeer, Opened, PeerLinked
+from access.identity import Identity
+from gateway.events import Authenticated, Congested, FromPeer, Opened, PeerLinked
 from gateway.frames import Forward, Interest, InterestSeen
 from gateway.options import Options
 from gateway.zones import NO_ZONE, Zone, zone_of
@@ -32,16 +33,16 @@ ZONES = (
 @pytest.mark.parametrize(
     ("listener", "user", "client", "zone"),
     [
-        ("tcp", None, b"c", ""),
+        ("tcp", "", b"c", ""),
         ("tcp", "bob", b"c", ""),
         ("tcp", "ann", b"meter-1", "user"),
         ("tls", "bob", b"meter-1", "prefix"),
-        ("tls", None, b"gauge-1", "prefix"),
-        ("tls", None, b"a meter-1", "listener"),
+        ("tls", "", b"gauge-1", "prefix"),
+        ("tls", "", b"a meter-1", "listener"),
         ("tls", "", b"", "listener"),
     ],
 )
-def test_the_first_zone_that_fits_counts(listener: str, user: str | None, client: bytes, zone: str) -> None:
+def test_the_first_zone_that_fits_counts(listener: str, user: str, client: bytes, zone: str) -> None:
     """Listener, user name or the beginning of the client id; a zone of topics holds no connection."""
     assert zone_of(ZONES, listener, user, client).name == zone
 
@@ -56,7 +57,9 @@ def test_a_zone_says_where_a_new_session_lives(durable: bool, listener: str, use
         shell.turn(Opened(client.socket + 100, listener, "peer"))
         shell.clients[client.socket + 100] = shell.clients.pop(client.socket)
         client.socket += 100
-        client.send(Connect(5, "c", properties=Properties(session_expiry_interval=expiry_s), username=user))
+        client.send(Connect(5, "c", properties=Properties(session_expiry_interval=expiry_s), username="who knows" if user else None))
+        if user is not None:
+            shell.turn(Authenticated(client.socket, 1, Identity(user, "password")))
         (entry,) = [entry for entry in shell.requests[-1].entries if isinstance(entry, ConnectEntry)]
         assert entry.memory == (expiry_s > 0 and not (durable if enable is None else enable))
         shell.answer()

@@ -304,6 +304,15 @@ def test_a_packet_id_of_an_unanswered_subscribe_is_not_used_again() -> None:
     assert client.take() == [Disconnect(ReasonCode.PROTOCOL_ERROR)]
 
 
+def test_a_packet_id_of_an_unanswered_unsubscribe_is_not_used_again() -> None:
+    """Two of them would take each other's answers; the client that uses the id again is closed, nobody else notices (fuzz case 6396)."""
+    shell = Shell()
+    client = shell.online("c", expiry_s=60)
+    client.send(Unsubscribe(7, (b"a", b"b")), Unsubscribe(7, (b"c",)))
+    assert client.closed == "packet id 7 is in use by another UNSUBSCRIBE"
+    shell.turn(FromSession(0, Unsubacked(client.conn, 7, [0, 0])), FromSession(0, Unsubacked(client.conn, 7, [0])))
+
+
 def test_nothing_is_live_for_a_connection_that_is_over() -> None:
     """Whatever its end, its filters leave the table."""
     shell = Shell()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from holdfast_spark.blocks import STEPS_KEPT, Decoder, Wanted
-from holdfast_spark.options import read_options
+from holdfast_spark.options import OptionError, read_options
 from holdfast_spark.properties import DamagedValue
 from holdfast_spark.protocol import Block, decode_block
 from holdfast_spark.reading import reading_of
@@ -147,6 +147,14 @@ def test_the_schema_is_the_one_that_spark_makes() -> None:
     assert to_arrow_schema(given_, timezone="UTC").equals(
         reading_of(read_options({"brokers": "h", "token": "t"}, stream=None), given_).schema
     )
+
+
+def test_a_column_that_may_be_null_cannot_be_said_not_to_be() -> None:
+    """Spark would not ask, and take what lies there for a value."""
+    given_ = spark_schema(("topic", "content_type"))
+    given_["content_type"].nullable = False
+    with pytest.raises(OptionError, match="column content_type is NOT NULL in the schema that was given; messages without"):
+        reading_of(read_options({"brokers": "h", "token": "t"}, stream=None), given_)
 
 
 def test_columns_and_types_that_are_not_ours_are_one_sentence() -> None:

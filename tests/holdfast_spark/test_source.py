@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast_spark.schema import TYPES
+from holdfast_spark.schema import FROM_PROPERTIES, TYPES
 from tests.holdfast_spark.fake_reader import TOKEN, FakeReader, Generation, StoreInMemory
 from tests.holdfast_spark.plain import Message
 
@@ -65,6 +65,7 @@ def test_a_batch_has_every_row_and_column(spark: SparkSession, reader: FakeReade
     """All values of all columns, as a plain decoder has them."""
     frame = load(spark, reader)
     assert [(each.name, each.dataType.simpleString()) for each in frame.schema.fields] == list(TYPES.items())
+    assert {each.name for each in frame.schema.fields if each.nullable} == FROM_PROPERTIES
     rows = [row.asDict(recursive=True) for row in frame.collect()]
     expected = []
     for shard, generations in reader.store.shards.items():

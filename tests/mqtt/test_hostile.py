@@ -429,14 +429,50 @@ def test_one_packet_names_no_more_filters_than_it_may(first: int, version: int) 
     assert refused(framed(first, head, row * 1_025), version).reason is R.QUOTA_EXCEEDED
 
 
+PAIR = b"\x26\x00\x01a\x00\x01b"
+PROPERTIES_OF = {
+    "CONNECT": lambda block: framed(0x10, b"\0\x04MQTT\x05\x02\0\0", block, b"\0\x01c"),
+    "will": lambda block: framed(0x10, b"\0\x04MQTT\x05\x06\0\0\0\0\x01c", block, b"\0\x01w\0\0"),
+    "PUBLISH": lambda block: framed(0x30, b"\0\x01t", block),
+    "PUBACK": lambda block: framed(0x40, b"\0\1\0", block),
+    "SUBSCRIBE": lambda block: framed(0x82, b"\0\1", block, b"\0\x01a\0"),
+    "UNSUBSCRIBE": lambda block: framed(0xA2, b"\0\1", block, b"\0\x01a"),
+    "DISCONNECT": lambda block: framed(0xE0, b"\0", block),
+}
+
+
+@pytest.mark.parametrize("kind", PROPERTIES_OF)
+def test_one_packet_has_no_more_user_properties_than_it_may(kind: str) -> None:
+    """As many as that are taken, one more is refused with 0x97, also when the same block was read before under another bound."""
+    version = None if kind in ("CONNECT", "will") else 5
+    wires = [PROPERTIES_OF[kind](varint(7 * count) + PAIR * count) for count in (3, 4)]
+    for bound, wire, taken in ((3, wires[0], True), (4, wires[1], True), (3, wires[1], False), (0, wires[0], False)):
+        decoder = Decoder(version, 1 << 20, user_properties_max=bound)
+        if taken:
+            assert len(decoder.feed(wire)) == 1
+            continue
+        with pytest.raises(DecodeError) as error:
+            decoder.feed(wire)
+        assert error.value.reason is R.QUOTA_EXCEEDED
+        assert str(bound) in error.value.detail
+
+
+def test_user_properties_of_one_packet_have_so_many_bytes() -> None:
+    """64 KiB, whatever their number."""
+    long = b"\x26\x00\x01a\xff\xff" + b"v" * 65_535
+    assert refused(framed(0x30, b"\0\x01t", varint(len(long)), long)).reason is R.QUOTA_EXCEEDED
+    short = b"\x26\x00\x01a\xf0\x00" + b"v" * 0xF000
+    assert len(Decoder(5, 1 << 20).feed(framed(0x30, b"\0\x01t", varint(len(short)), short))) == 1
+
+
 def test_many_user_properties_cost_by_their_number() -> None:
-    """Sixteen times as many take about sixteen times as long: nobody holds a gateway with one packet, and a CONNECT needs no password."""
+    """Sixteen times as many take about sixteen times as long, where nothing bounds them: nobody holds a gateway with one packet."""
 
     def cost_of_one(count: int) -> float:
         block = b"\x26\x00\x01a\x00\x01b" * count
         wire = framed(0x30, string("t"), varint(len(block)), block)
         began = time.process_time()
-        (publish,) = Decoder(5, 1 << 20, "server").feed(wire)
+        (publish,) = Decoder(5, 1 << 20, "client").feed(wire)
         assert isinstance(publish, Publish)
         return (time.process_time() - began) / count
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pipeline.java
-from pipeline.java import MODULE, JavaMissing, find_java
+from pipeline.java import MODULE, JavaMissing, find_java, java_options
 
 
 @pytest.fixture(autouse=True)
@@ -156,3 +156,22 @@ def test_the_java_of_our_packages_starts_with_the_words_of_spark() -> None:
 
     assert done.returncode == 0
     assert "WARNING" not in done.stderr
+
+
+UNCHECKED = "-Darrow.enable_unsafe_memory_access=true"
+CHECKED = "-Darrow.enable_unsafe_memory_access=false"
+
+
+@pytest.mark.parametrize(
+    ("given", "local", "found"),
+    [
+        ("", True, f"-Dlog4j2.configurationFile=ours -XX:+UseParallelGC {UNCHECKED}"),
+        ("", False, "-Dlog4j2.configurationFile=ours"),
+        ("-Xss4m -XX:+UseSerialGC", True, f"-Xss4m -XX:+UseSerialGC -Dlog4j2.configurationFile=ours {UNCHECKED}"),
+        (f"-XX:+UseZGC {CHECKED} -Dlog4j2.configurationFile=theirs", True, f"-XX:+UseZGC {CHECKED} -Dlog4j2.configurationFile=theirs"),
+        ("-XX:-UseG1GC", True, f"-XX:-UseG1GC -Dlog4j2.configurationFile=ours -XX:+UseParallelGC {UNCHECKED}"),
+    ],
+)
+def test_the_user_has_the_first_word_on_how_a_jvm_runs(given: str, local: bool, found: str) -> None:
+    """Java does not start when it is told of two collectors, and log4j takes the first configuration that is named."""
+    assert java_options(given, "ours", local=local) == found

@@ -8,7 +8,23 @@ from typing import TypeVar
 from shards.core import ShardCore, ShardOptions
 from shards.engine import Engine
 from shards.engine_memory import MemoryEngine
-from shards.events import CloseLink, Committed, Effect, FrameReceived, LinkDown, LinkUp, Send, SendToShard, SpaceChanged, Submit, TickEnded
+from shards.events import (
+    Adopted,
+    CloseLink,
+    Committed,
+    Contended,
+    Effect,
+    FrameReceived,
+    LinkDown,
+    LinkUp,
+    Notice,
+    Peace,
+    Send,
+    SendToShard,
+    SpaceChanged,
+    Submit,
+    TickEnded,
+)
 from shards.frames import (
     Answer,
     Beat,
@@ -52,6 +68,7 @@ class Harness:
         self.sent: dict[int, list[Frame]] = defaultdict(list)
         self.closed: dict[int, str] = {}
         self.forwarded: list[SendToShard] = []
+        self.notices: list[Notice] = []
         self.numbers: dict[str, int] = defaultdict(int)
         self.names: dict[int, str] = {}
         self._open()
@@ -149,6 +166,8 @@ class Harness:
                     self.closed[link] = why
                 case SendToShard():
                     self.forwarded.append(effect)
+                case Adopted() | Contended() | Peace():
+                    self.notices.append(effect)
 
 
 G, S = 1, 2

@@ -259,7 +259,7 @@ def test_the_publisher_waits_until_a_retained_message_is_at_its_home() -> None:
     home = Harness(shard=1, n_shards=3)
     home.link(5, "shard", "shard-0:a")
     assert home.ask(5, Retain(0, forward.items)) == [Retained(forward.items[-1][0])]
-    assert home.ask(5, Retain(0, [(forward.items[0][0], away, b"")])) == [Retained(forward.items[-1][0])]
+    assert home.ask(5, Retain(0, [(forward.items[0][0], away, b"", b"")])) == [Retained(forward.items[-1][0])]
     home.receive(5, Query(1, RetainedPage(away, b"", 10)))
     home.tick()
     (result,) = home.take(5, Result)

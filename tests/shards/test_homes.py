@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from access.identity import Identity
 from shards.engine import HOME_FAMILY
 from shards.frames import (
     LOST,
@@ -80,10 +81,11 @@ def row_of(h: Harness, family: bytes) -> list[Any]:
 
 
 def test_the_rows_of_a_client_say_whose_they_are() -> None:
-    """The session has the name of who made it, whoever resumes it; the identity is there while it is connected, and then with its will."""
+    """The session has the name of who made it; the identity is there while it is connected, and then with its will."""
     h = linked()
     will = Will(b"w", 1, False, 30, b"\0gone")
-    (made,) = h.ask(G, Connect(b"c", False, 60, 5, will, False, b"ann", b"packed"))
+    packed, other = Identity("ann", "password").pack(), Identity("ann", "jwt").pack()
+    (made,) = h.ask(G, Connect(b"c", False, 60, 5, will, False, b"ann", packed))
     assert isinstance(made, Connected)
 
     def rows() -> tuple[bytes | None, bytes, bool]:
@@ -91,15 +93,15 @@ def test_the_rows_of_a_client_say_whose_they_are() -> None:
         row = ConnectionRow(*row_of(h, CONNECTION))
         return session.user, row.identity, row.will is not None
 
-    assert rows() == (b"ann", b"packed", True)
+    assert rows() == (b"ann", packed, True)
     h.reopen()
     h.link(G, "gateway", "g0:a")
     assert h.ask(G, Disconnect(b"c", made.conn, LOST, None)) == [Disconnected(False)]
-    assert rows() == (b"ann", b"packed", True), "its will is still to come"
+    assert rows() == (b"ann", packed, True), "its will is still to come"
     h.pass_time(31_000)
     assert rows() == (b"ann", b"", False)
-    (resumed,) = h.ask(G, Connect(b"c", False, 60, 5, None, False, b"bob", b"other"))
-    assert isinstance(resumed, Connected) and resumed.present and rows() == (b"ann", b"other", False)
+    (resumed,) = h.ask(G, Connect(b"c", False, 60, 5, None, False, b"ann", other))
+    assert isinstance(resumed, Connected) and resumed.present and rows() == (b"ann", other, False)
 
 
 def test_connection_numbers_grow_over_crashes() -> None:

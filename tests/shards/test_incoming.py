@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from shards.frames import REPEATED, Connect, Connected, Entry, Place, Published, Release, Released
+from shards.frames import (
+    NOT_PERMITTED,
+    REFUSED_RULES,
+    REPEATED,
+    Connect,
+    Connected,
+    Entry,
+    Place,
+    Publish,
+    Published,
+    Release,
+    Released,
+)
 from shards.options import ShardOptions
 from tests.shards.harness import G, Harness, S, connect, linked, poll, publish, route, topics
 
@@ -37,6 +49,26 @@ def test_without_a_timeout_an_id_is_known_for_ever() -> None:
     assert h.ask(G, message(conn, 5)) == KNOWN
     assert h.core.counters["ids_timed_out"] == 0
     assert stored(h, position) == 1
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_message_that_the_rules_refuse_is_known_as_a_repeat_or_not_taken(crash: bool) -> None:
+    """Only its home knows the ids of a session that is resumed; one that is not known stays free."""
+    h = linked()
+    position = route(h, b"t")
+    conn = connect(h, b"p", expiry_s=10_000_000).conn
+    assert h.ask(G, message(conn, 5)) == TAKEN
+    if crash:
+        h.reopen()
+        h.link(G, "gateway", "g0:b")
+        h.link(S, "session", "s0:b")
+        (again,) = h.ask(G, Connect(b"p", False, 10_000_000, 5, None))
+        assert isinstance(again, Connected)
+        conn = again.conn
+    asks = Publish(b"p", conn, True, 0, bytes([4 | NOT_PERMITTED] * 2), [5, 6], [b"t", b"t"], [b"\0", b"\0"])
+    assert h.ask(G, asks) == [Published(False, bytes([REPEATED, REFUSED_RULES]))]
+    assert stored(h, position) == 1
+    assert h.ask(G, message(conn, 6)) == TAKEN
 
 
 @pytest.mark.parametrize("crash", [False, True])

@@ -79,7 +79,7 @@ def test_values_are_the_golden_bytes_of_version_1(name: str) -> None:
 
 
 def test_only_the_row_of_a_session_in_memory_or_of_a_user_says_so() -> None:
-    """The row of any other session has the bytes it always had; no user is not the same as the one without a name."""
+    """The row of any other session has the bytes it always had; not known whose it is, is not the same as the anonymous one's."""
     row = SessionRow(513, 3600, 5, 7, 0)
     assert pack_session(row).hex() == "9601cd0201cd0e10050700"
     assert SessionRow(*unpack_row(pack_session(row))) == row

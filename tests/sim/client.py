@@ -51,7 +51,7 @@ PACKET_BYTES_MAX = 1 << 20
 class Temper:
     """How a client is.  expiry_s 0: an ephemeral session.  will_qos -1: no will.  cut: how often a write arrives in pieces.
 
-    will_delay_s: of MQTT 5.  memory: its session is not durable, and is gone with its session actor."""
+    will_delay_s: of MQTT 5.  memory: its session is not durable, and is gone with its session actor.  user: who it says it is."""
 
     version: int
     expiry_s: int
@@ -62,6 +62,7 @@ class Temper:
     cut: float = 0.1
     slow_to_hear_us: int = 100 * MS
     memory: bool = False
+    user: str = ""
 
 
 class Attempt:
@@ -224,7 +225,8 @@ class Client:
         if will is not None:
             delay = Properties(will_delay_interval=temper.will_delay_s or None) if temper.version == MQTT_5 else Properties()
             sent = Will(will.topic, will.payload, will.qos, will.retain, delay)
-        return Connect(temper.version, self.id, attempt.clean, temper.keep_alive_s, will=sent, properties=properties)
+        user, password = (temper.user, temper.user.encode()) if temper.user else (None, None)
+        return Connect(temper.version, self.id, attempt.clean, temper.keep_alive_s, user, password, sent, properties)
 
     def _will(self, serial: int) -> Message | None:
         if self.temper.will_qos < 0:

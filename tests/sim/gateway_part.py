@@ -7,13 +7,20 @@ from dataclasses import dataclass
 from itertools import count
 from random import Random
 
+from access.identity import Identity
+from access.login import Login
 from gateway import frames as peer_frames
 from gateway.core import GatewayCore
 from gateway.events import (
+    Authenticate,
+    Authenticated,
+    AuthRefused,
     CloseSocket,
     Congested,
+    ContinueAuth,
     Effect,
     Event,
+    ForgetAuth,
     FromPeer,
     FromSession,
     FromShard,
@@ -41,6 +48,7 @@ from gateway.events import (
 )  # fmt: skip
 from gateway.options import Options
 from mqtt.decode import DecodeError, Decoder
+from mqtt.reason import ReasonCode
 from mqtt.topics import TopicNames
 from sessions import frames as session_frames
 from shards.frames import Connected, Frame, Live, Reply, Result, RetainedMessages, RetainedPage, Superseded
@@ -53,6 +61,8 @@ from tests.sim.world import MS, SECOND
 LISTEN_WITHIN_US = 3 * SECOND
 STOP_WITHIN_US = 8 * SECOND
 SLOW_FACTOR = 8
+ASKED_US = (0, 80 * MS)
+"""Until it is known who a client is."""
 _LOOK_AGAIN_US = 20 * MS
 
 
@@ -179,6 +189,20 @@ class GatewayPart:
                         connection.read(not paused)
                 case RetainedQuery(shard, id, topic_filter, after, count_max):
                     self._shards[shard].query(id, RetainedPage(topic_filter, after, count_max))
+                case Authenticate(socket, attempt, login):
+                    self.process.after(self._world.between(*ASKED_US), self._tell_who, socket, attempt, login)
+                case ContinueAuth():
+                    raise AssertionError("no client of the simulation is challenged")
+                case ForgetAuth():
+                    pass  # The answer comes all the same, and means nothing.
+
+    def _tell_who(self, socket: int, attempt: int, login: Login) -> None:
+        """In place of the desk: the password of a user is his name."""
+        assert login.user is not None
+        if login.password == login.user.encode():
+            self.feed(Authenticated(socket, attempt, Identity(login.user, "password")))
+        else:
+            self.feed(AuthRefused(socket, attempt, ReasonCode.BAD_USER_NAME_OR_PASSWORD, "wrong"))
 
     # ------------------------------------------------------------------ ShardListener
 
@@ -190,7 +214,7 @@ class GatewayPart:
 
     def shard_replied(self, shard: int, id: int, replies: list[Reply]) -> None:
         for reply in replies:
-            if isinstance(reply, Connected):
+            if isinstance(reply, Connected) and reply.conn:
                 self.setting.numbered(reply.conn)
         self.feed(Replied(shard, id, replies))
 

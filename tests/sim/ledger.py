@@ -106,10 +106,18 @@ class Ledger:
         self.will_written: Callable[[Message], None] = _nothing
         self.grouped: dict[tuple[bytes, bytes], bytes] = {}
         """Shared filter, payload -> the member that got it at QoS 2."""
+        self.unreadable: dict[tuple[bytes, bytes], None] = {}
+        """(client, topic) that rules have kept apart at any time (tests.sim.revoking): nothing of it is owed to that client."""
+        self.unpublishable: dict[tuple[bytes, bytes], None] = {}
+        """(publisher, topic) likewise: nothing of it is owed to anybody."""
         self.unsynced: dict[bytes, int] = {}
         """Payloads of which a copy is written and none is synced."""
 
     # ------------------------------------------------------------------ messages
+
+    def promised(self, message: Message) -> bool:
+        """Whether the rules have always let its publisher publish it."""
+        return (message.publisher, message.topic) not in self.unpublishable
 
     def add(self, message: Message) -> None:
         stream = self.streams.setdefault(message.key, [])

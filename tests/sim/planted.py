@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from access.identity import ANONYMOUS, Identity
 from gateway.core import GatewayCore
 from mqtt.body import message_expiry
 from sessions.bodies import Bodies
@@ -430,10 +431,66 @@ class SessionLossIgnored(Planted):
         self.replace(connecting, "session_lost", lambda _: ignored)
 
 
+class ClaimedIsWho(Planted):
+    name = "who a client is, is taken from what it says"
+
+    def gateway(self, core: GatewayCore) -> None:
+        def make(known: Any) -> Any:
+            def claimed(connection: Any, packet: Any) -> bool:
+                connection.identity = Identity(packet.username, "password") if packet.username else ANONYMOUS
+                return True
+
+            return claimed
+
+        self.replace(core._authenticating, "known", make)
+
+
+# ---------------------------------------------------------------------- whose a session is
+
+
+class NoOwnerOfACleanStart(Planted):
+    name = "a clean start does not ask whose the session is"
+
+    def shard(self, core: ShardCore) -> None:
+        def make(keeps_off: Any) -> Any:
+            return lambda session, older, entry, *rest: None if entry.clean_start else keeps_off(session, older, entry, *rest)
+
+        self.replace(core._homes, "_keeps_off", make)
+
+
+class OwnerAskedLate(Planted):
+    name = "whose a session is, is asked when it has been ended"
+
+    def shard(self, core: ShardCore) -> None:
+        homes: Any = core._homes
+
+        def make(connect: Any) -> Any:
+            def late(draft: Any, entry: Any, gateway: str, age_ms: int, out: Any, *rest: Any) -> Any:
+                reply = connect(draft, entry, gateway, age_ms, out, *rest)
+                session = homes.session(draft, entry.client)
+                if reply.refused and entry.clean_start and session is not None:
+                    homes._end_session(draft, entry.client, session, age_ms, 500, out)
+                return reply
+
+            return late
+
+        self.replace(homes, "connect", make)
+
+
+class OwnerInRam(Planted):
+    name = "after a restart of the home connections belong to nobody"
+
+    def shard(self, core: ShardCore) -> None:
+        for state in core._homes.live.values():
+            self.planted += bool(state.user)
+            state.user = b""
+
+
 ALL: list[type[Planted]] = [
     LateFrameStored, LateDisconnect, RouteCounted, RangeAfterExpiry, FoldLosesOne, PubrelBeforeCommit, RouteRemovedEarly, OldAckCounted,
     EndOfStreamEarly, AnswerBeforeCommit, ReadPastWatermark, RepeatTakenAgain, NumbersInRam, DupFlagDecides, IdsEndWithConnection,
-    PublishBeforeCommit, SubackEarly, SessionLossIgnored,
+    PublishBeforeCommit, SubackEarly, SessionLossIgnored, ClaimedIsWho, NoOwnerOfACleanStart, OwnerAskedLate,
+    OwnerInRam,
 ]  # fmt: skip
 """Each is caught within 500 seeds; tests hold it."""
 

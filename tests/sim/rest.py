@@ -71,7 +71,7 @@ def _retained(disks: list[Disk], ledger: Ledger) -> None:
 def _published_retained(ledger: Ledger) -> Iterator[tuple[bytes, list[Message]]]:
     by_topic: dict[bytes, list[Message]] = {}
     for message in ledger.messages.values():
-        if message.retain and message.sent_us >= 0:
+        if message.retain and message.sent_us >= 0 and ledger.promised(message):
             by_topic.setdefault(message.topic, []).append(message)
     yield from by_topic.items()
 

@@ -141,7 +141,7 @@ class Rules:
         """Whether the session must have got this message, or get it yet."""
         if message.qos == 0 or message.acked_us < 0 or message.expires or sub.qos <= 0 or not sub.durable:
             return False
-        if self._excluded(message):
+        if self._excluded(message) or not self._ledger.promised(message) or (sub.client, message.topic) in self._ledger.unreadable:
             return False
         if max(message.sent_us, message.written_us) <= sub.since_us:
             return False

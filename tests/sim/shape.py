@@ -74,6 +74,8 @@ class Shape:
     clients: tuple[ClientShape, ...] = ()
     check_every: int = 8
     messages_max: int = 150
+    named: bool = False
+    """Clients say who they are, and strangers come (tests.sim.strangers)."""
 
 
 def draw(rng: Random, faults: bool = True, wide: bool = True) -> Shape:

@@ -20,6 +20,7 @@ from tests.sim.ledger import Ledger
 from tests.sim.network import Network
 from tests.sim.rules import Rules, Violation
 from tests.sim.shape import Shape, draw
+from tests.sim.strangers import Strangers, with_names
 from tests.sim.wills import Wills
 from tests.sim.world import SECOND, World
 
@@ -49,7 +50,7 @@ class Failed(AssertionError):
 class Simulation:
     def __init__(self, seed: int, shape: Shape | None = None, plant: Plant | None = None, keep_all: bool = False) -> None:
         self.world = world = World(seed, keep_all)
-        self.shape = draw(Random(seed)) if shape is None else shape
+        self.shape = with_names(seed, draw(Random(seed))) if shape is None else shape
         self.ledger = Ledger(world)
         self.rules = Rules(self.ledger, self.shape.gateway.persistence, self.shape.gateway.store_qos0)
         self.network = Network(world, self.shape.delays_us)
@@ -60,6 +61,7 @@ class Simulation:
         for client in self.crowd.clients:
             client.session_on_disk = self.broker.session_of
             client.memory_on_disk = self.broker.memory_of
+        self.strangers = Strangers(world, self.network, self.crowd, self.shape.n_gateways)
         self.wills = Wills(world, self.crowd.clients, self.ledger, self.broker.disks)
         self.ledger.will_written = self.wills.written
 
@@ -67,6 +69,8 @@ class Simulation:
         world = self.world
         self.broker.start()
         self.crowd.start()
+        if self.shape.named:
+            self.strangers.start()
         world.later(2 * SECOND, self.faults.start)
         world.run(self.shape.safety_us)
         self.heal()
@@ -118,6 +122,12 @@ def run(
     """One seed; a failure says how to see it again, and with `say` what happened before it."""
     with _without_collection():
         return _run(Simulation(seed, shape, plant, keep_all=say is not None), say, last)
+
+
+def finished(make: Callable[[], Simulation]) -> Outcome:
+    """A world of another kind, from its making on."""
+    with _without_collection():
+        return _run(make(), None, 0)
 
 
 def _run(simulation: Simulation, say: Callable[[str], None] | None, last: int) -> Outcome:

@@ -205,11 +205,16 @@ class Subscribing:
         """PUBREL: always answered, so that the broker can finish."""
         payload = self._taken.pop(packet_id, None)
         if payload is not None:
-            if packet_id not in self._received:
+            if packet_id not in self._received and not self._ended_for_it(payload):
                 raise Violation(f"{self._client.id}: PUBREL {packet_id} came for {payload[:12]!r} before PUBREC was sent")
-            del self._received[packet_id]
+            self._received.pop(packet_id, None)
             self._under_way.setdefault(packet_id, payload)
         self._answer(AckKind.PUBCOMP, packet_id)
+
+    def _ended_for_it(self, payload: bytes) -> bool:
+        """What it may not read any more is acknowledged in its place, when it would be sent once more."""
+        message = self._client.ledger.messages.get(payload)
+        return message is not None and (self._client.key, message.topic) in self._client.ledger.unreadable
 
     def _answer(self, kind: AckKind, packet_id: int) -> None:
         client = self._client

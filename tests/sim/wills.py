@@ -56,7 +56,7 @@ class Wills:
                 will = attempt.will
                 if will is None or not attempt.online or attempt.polite or attempt is client.attempt or _shut_down(attempt):
                     continue
-                if attempt.delayed:
+                if attempt.delayed or not self._ledger.promised(will):
                     continue
                 if will.written_us < 0 and any(self._wants(sub, will, attempt) for sub in self._subscriptions()):
                     yield will

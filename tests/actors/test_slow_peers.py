@@ -1,0 +1,122 @@
+"""Peers that do not read, and peers that are gone while we do not read them: with sockets, on one loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from actors.connection import SLOW_FACTOR, ClientConnection
+from actors.listening.arrival import Arrival
+from actors.listening.options import DoorOptions
+from gateway.transport.limits import Limits
+from mqtt.packets import Item
+from mqtt.topics import TopicNames
+
+BOUND = 64 << 10
+WITHIN_S = 10
+
+
+class Owner:
+    """Knows its one connection, and what became of it."""
+
+    connect_bytes_max = 1 << 20
+    filters_max = user_properties_max = 10
+    write_buffer_max = BOUND
+    bytes_received = 0
+
+    def __init__(self) -> None:
+        self.topic_names = TopicNames(8)
+        self.connection: ClientConnection | None = None
+        self.full: list[bool] = []
+        self.ends: list[str] = []
+        self.items = 0
+
+    def opened(self, connection: ClientConnection) -> None:
+        self.connection = connection
+
+    def received(self, connection: ClientConnection, items: list[Item]) -> None:
+        self.items += len(items)
+
+    def malformed(self, connection: ClientConnection, code: int, detail: str) -> None:
+        self.ends.append(detail)
+
+    def lost(self, connection: ClientConnection, why: str) -> None:
+        self.ends.append(why)
+
+    def congested(self, connection: ClientConnection, full: bool) -> None:
+        self.full.append(full)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while not holds():  # noqa: ASYNC110  # what is waited for happens in a transport
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def met() -> AsyncIterator[tuple[Owner, socket.socket]]:
+    """An owner, and the client at the other end of its connection."""
+    owner = Owner()
+    arrival = Arrival(DoorOptions("tcp", "tcp", Limits(1)), "a client", "127.0.0.1", True, 0)
+    server = await asyncio.get_running_loop().create_server(lambda: ClientConnection(owner, 1, arrival, lambda _: None), "127.0.0.1", 0)
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(server.sockets[0].getsockname())
+    await until(lambda: owner.connection)
+    yield owner, client
+    client.close()
+    server.close()
+
+
+async def test_a_client_that_does_not_read_is_not_read_and_then_cut_off(met: tuple[Owner, socket.socket]) -> None:
+    """Above the bound it gets no QoS 0 and is not read; at eight times the bound it is closed."""
+    owner, client = met
+    connection = owner.connection
+    assert connection is not None
+    while not owner.full:
+        connection.write(bytes(BOUND))
+    assert owner.full == [True] and owner.ends == []
+    client.send(bytes.fromhex("100d 0004 4d515454 04 02 003c 0001 63"))
+    for _ in range(SLOW_FACTOR + 2):
+        connection.write(bytes(BOUND))
+    assert len(owner.ends) == 1 and "a client that does not read" in owner.ends[0]
+    await asyncio.sleep(0.05)
+    assert owner.items == 0 and len(owner.ends) == 1
+
+
+async def test_a_peer_that_is_gone_while_it_is_not_read_is_noticed(met: tuple[Owner, socket.socket]) -> None:
+    """Nobody tells a loop that does not read; the kernel knows."""
+    owner, client = met
+    connection = owner.connection
+    assert connection is not None
+    connection.read(False)
+    connection.look()
+    await asyncio.sleep(0.01)
+    assert owner.ends == [], "one that is there is left alone"
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    await asyncio.sleep(0.05)
+    connection.look()
+    await until(lambda: owner.ends)
+    assert owner.ends == ["closed by the peer"]
+
+
+async def test_a_peer_that_said_that_it_sends_no_more_may_have_sent_something_before(met: tuple[Owner, socket.socket]) -> None:
+    """What waits in its socket is read, and then it is gone."""
+    owner, client = met
+    connection = owner.connection
+    assert connection is not None
+    connection.read(False)
+    client.sendall(bytes.fromhex("100d 0004 4d515454 04 02 003c 0001 63"))
+    client.close()
+    await asyncio.sleep(0.05)
+    connection.look()
+    await asyncio.sleep(0.01)
+    assert owner.ends == []
+    connection.read(True)
+    await until(lambda: owner.ends)
+    assert owner.items == 1

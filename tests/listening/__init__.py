@@ -1,0 +1,1 @@
+"""Sockets, transports and limits in front of MQTT."""
