@@ -2,7 +2,7 @@
 
 `python -m tests` is `make test`; its words are handed on to both runs of pytest. The others are printed as they go, the report of the real
 brokers when it is complete. With a single core one run follows the other. Two runs and no third: all that Spark is used for in one process
-has one session of it, and real brokers judge times.
+has one session of it, and real brokers judge times; the others do not, and make way (OTHERS_NICE).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tests.conftest import STARTS_BROKERS, USES_SPARK
 DIRECTORIES = [f"tests/{suite}" for suite in (*USES_SPARK, *STARTS_BROKERS)]
 PYTEST = [sys.executable, "-m", "pytest"]
 BROKERS = [*PYTEST, "-o", "cache_dir=.pytest_cache/brokers", *DIRECTORIES]
-OTHERS = [*PYTEST, *(f"--ignore={directory}" for directory in DIRECTORIES)]
+OTHERS_NICE = 15
+OTHERS = ["nice", "-n", str(OTHERS_NICE), *PYTEST, *(f"--ignore={directory}" for directory in DIRECTORIES)]
 
 
 def main(words: list[str]) -> int:
