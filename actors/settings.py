@@ -16,11 +16,9 @@ from gateway.transport.limits import Limits
 from gateway.zones import Zone
 from sessions.options import ReadOverrides, SessionOptions
 from shards.classes import ClassMap, RetentionClass
-from shards.core import ShardOptions
 from shards.ids import EXPIRY_NEVER
-from shards.options import UNLIMITED
+from shards.options import UNLIMITED, ShardOptions, StoreOptions
 from shards.persistence import Persistence
-from shards.store import StoreOptions
 
 
 def shard_options(config: Config) -> ShardOptions:

@@ -8,32 +8,77 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from functools import cache
+from importlib import import_module
+from typing import Any
 
 import structlog
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from cli import accept_loss, access, clock, config, down, leases, losses, passwd, pipeline, reload, status, storage, up
+COMMANDS = {
+    "up": "cli.up:up",
+    "down": "cli.down:down",
+    "status": "cli.status:status",
+    "reload": "cli.reload:reload",
+    "passwd": "cli.passwd:passwd",
+    "config": "cli.config:app",
+    "access": "cli.access:app",
+    "storage": "cli.storage:app",
+    "pipeline": "cli.pipeline:app",
+}
+"""Name -> where the function is that does it, or the Typer of those below it."""
+
+
+class OnDemand(TyperGroup):
+    """Loads the module of a command when it is asked for: all of them take half a second, and `status` is asked often."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | TyperGroup | None:
+        return _command(cmd_name) if cmd_name in COMMANDS else None
+
+
+@cache
+def _command(name: str) -> TyperCommand | TyperGroup:
+    module, _, attribute = COMMANDS[name].partition(":")
+    found = getattr(import_module(module), attribute)
+    if name == "storage":
+        _complete(found)
+    if isinstance(found, typer.Typer):
+        command = typer.main.get_command(found)
+    else:
+        alone = typer.Typer(add_completion=False)
+        alone.command(name)(found)
+        command = typer.main.get_command(alone)
+    assert isinstance(command, TyperCommand | TyperGroup)
+    command.name = name
+    return command
+
+
+def _complete(storage: typer.Typer) -> None:
+    """Those below `holdfast storage` that are not about looking into stores."""
+    from cli import accept_loss, clock, leases, losses
+
+    storage.command("accept-clock")(clock.accept)
+    storage.command("losses")(losses.losses)
+    storage.command("accept-loss")(accept_loss.accept)
+    storage.add_typer(leases.app, name="lease")
+
 
 app = typer.Typer(
     name="holdfast",
-    help="Holdfast, a durable MQTT broker.",
+    cls=OnDemand,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("up")(up.up)
-app.command("down")(down.down)
-app.command("status")(status.status)
-app.command("reload")(reload.reload)
-app.command("passwd")(passwd.passwd)
-app.add_typer(config.app, name="config")
-app.add_typer(access.app, name="access")
-storage.app.command("accept-clock")(clock.accept)
-storage.app.command("losses")(losses.losses)
-storage.app.command("accept-loss")(accept_loss.accept)
-storage.app.add_typer(leases.app, name="lease")
-app.add_typer(storage.app, name="storage")
-app.add_typer(pipeline.app, name="pipeline")
+
+
+@app.callback()
+def holdfast() -> None:
+    """Holdfast, a durable MQTT broker."""
 
 
 def main() -> None:

@@ -495,4 +495,4 @@ class ShardCore:
         return [Send(link, answer) for link, answer in released if link in self._roles]
 
 
-__all__ = ["NOTHING_WAITS", "ShardCore", "ShardOptions"]
+__all__ = ["NOTHING_WAITS", "ShardCore"]

@@ -12,8 +12,7 @@ from typing import TypeAlias
 from access.rules import Access
 from shards.committer import Record
 from shards.frames import Frame, Query, Result
-from shards.options import ShardOptions
-from shards.store import StoreOptions
+from shards.options import ShardOptions, StoreOptions
 
 
 @dataclass(frozen=True, slots=True)

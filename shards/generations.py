@@ -32,8 +32,8 @@ from shards import counting
 from shards.classes import CLASSES_ROW, DEFAULT_CLASS, ClassMap
 from shards.dropped import DROPPED_REMEMBERED_MAX, FORGOTTEN, Dropped, DroppedRows
 from shards.engine import HOME_FAMILY, Engine, Op, StoreDamaged, StoreFailed
-from shards.layouts import WITH_BIT_FIELDS, layout_named, open_layout
 from shards.layouts.port import Layout, LayoutOptions
+from shards.layouts.registry import WITH_BIT_FIELDS, layout_named, open_layout
 
 __all__ = [
     "DEFAULT_CLASS",

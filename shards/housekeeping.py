@@ -25,12 +25,12 @@ from shards.events import TickEnded
 from shards.generations import GenerationInfo
 from shards.homes import Homes, Outcome
 from shards.inbox import Inbox
-from shards.options import GENERATIONS_MAX_BY_SIZE, ShardOptions
+from shards.options import GENERATIONS_MAX_BY_SIZE, ShardOptions, StoreOptions
 from shards.owners import Owners
 from shards.retained import RetainedHome
 from shards.retention import Retention
 from shards.rows import META, pack_row
-from shards.store import Store, StoreOptions
+from shards.store import Store
 from shards.sweep import Sweep
 from shards.timers import DELAYED_DUE, Timers
 from shards.writers import Writers

@@ -26,9 +26,10 @@ from shards.clock import PositionClock
 from shards.engine import HOME_FAMILY, Engine, Op, StoreFull
 from shards.frames import Place, Poll
 from shards.messages import encode_message, header
+from shards.options import StoreOptions
 from shards.reading import Reader
 from shards.rows import META, pack_row, unpack_row
-from shards.store import GenerationDropped, GenerationInfo, Store, StoreOptions
+from shards.store import GenerationDropped, GenerationInfo, Store
 from shards.tail import Tail
 
 __all__ = ["GenerationDropped", "Iteration", "Message", "MessageLog", "StreamName", "Subscription", "open_log"]

@@ -1,9 +1,12 @@
-"""The bounds of a shard.  Where the values come from (configuration) is the shell's."""
+"""The bounds of a shard, and how its store is laid out.  Where the values come from (configuration) is the shell's."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shards.classes import NO_CLASSES, ClassMap
+from shards.layouts.port import LayoutOptions
+from shards.lts import DEFAULT_THRESHOLDS
 from shards.persistence import Persistence
 
 UNLIMITED = 1 << 62
@@ -39,3 +42,21 @@ class ShardOptions:
     """Of one client within 30 s; then the newcomer has to wait (shards.contention).  0: never."""
     hold_unread: bool = False
     """A generation waits until all sessions have acknowledged all of it (shards.unread)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """For generations made from now on. layout: a name of shards.layouts.registry; thresholds: of the learned topic structure; the others
+    as in layouts.port.LayoutOptions, for wildcard_optimized only."""
+
+    layout: str = "auto"
+    thresholds: tuple[int | None, ...] = DEFAULT_THRESHOLDS
+    bits_per_topic_level: int = 64
+    epoch_bits: int = 20
+    topic_index_bytes: int = 4
+    classes: ClassMap = NO_CLASSES
+    """In force from the next roll of all classes on; ``map_changed`` says that it is waited for."""
+
+    @property
+    def of_layout(self) -> LayoutOptions:
+        return LayoutOptions(self.thresholds, self.bits_per_topic_level, self.epoch_bits, self.topic_index_bytes)

@@ -16,9 +16,9 @@ from shards.dropped import Dropped
 from shards.engine import HOME_FAMILY, Engine, Op
 from shards.generations import GenerationId, GenerationInfo
 from shards.housekeeping import POSITION_ROW
-from shards.layouts import layout_named
+from shards.layouts.registry import layout_named
+from shards.options import StoreOptions
 from shards.rows import OWNER, ROUTE, SUBSCRIPTION, SubscriptionRow, pack_row, split_client_key, successor, u64, unpack_row
-from shards.store import StoreOptions
 
 POSITIONS_PER_INCARNATION = 1 << 52
 """Microseconds of 142 years."""

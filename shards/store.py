@@ -14,16 +14,17 @@ Always holds:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from shards.bulk import Columns
-from shards.classes import NO_CLASSES, ClassMap
 from shards.counting import Counting, Counts, Mark, counts_in, marks_in
 from shards.dropped import Dropped
 from shards.engine import Engine, Op, StoreDamaged, StoreFull
 from shards.generations import DEFAULT_CLASS, GenerationDamaged, GenerationDropped, GenerationId, GenerationInfo, Generations
-from shards.layouts.port import Layout, LayoutOptions, Read, Stream, TopicKey
-from shards.lts import DEFAULT_THRESHOLDS
+from shards.layouts.port import Layout, Read, Stream, TopicKey
+from shards.options import StoreOptions
+
+if TYPE_CHECKING:
+    from shards.bulk import Columns
 
 __all__ = [
     "Counts",
@@ -36,7 +37,6 @@ __all__ = [
     "Read",
     "StaleKey",
     "Store",
-    "StoreOptions",
     "Stream",
     "TopicKey",
 ]
@@ -51,24 +51,6 @@ _TIME_MARKS_END = bytes(7) + b"\x02"
 
 class StaleKey(ValueError):
     """A topic key from before the last roll: the caller's cache was not cleared."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreOptions:
-    """For generations made from now on. layout: a name of shards.layouts; thresholds: of the learned topic structure; the others as in
-    layouts.port.LayoutOptions, for wildcard_optimized only."""
-
-    layout: str = "auto"
-    thresholds: tuple[int | None, ...] = DEFAULT_THRESHOLDS
-    bits_per_topic_level: int = 64
-    epoch_bits: int = 20
-    topic_index_bytes: int = 4
-    classes: ClassMap = NO_CLASSES
-    """In force from the next roll of all classes on; ``map_changed`` says that it is waited for."""
-
-    @property
-    def of_layout(self) -> LayoutOptions:
-        return LayoutOptions(self.thresholds, self.bits_per_topic_level, self.epoch_bits, self.topic_index_bytes)
 
 
 class Store:

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import RLock
+from typing import TYPE_CHECKING
 
-from shards.bulk import Columns
 from shards.counting import Counts, Mark
 from shards.engine import HOME_FAMILY, StoreFailed
 from shards.engine_secondary import SecondaryEngine
@@ -27,6 +27,9 @@ from shards.lts import Leaf
 from shards.rows import META, unpack_row
 from shards.steady import WALL_ROW, WallRow
 from shards.store import Dropped, GenerationInfo, Read, Store, Stream
+
+if TYPE_CHECKING:
+    from shards.bulk import Columns
 
 _NO_LIMIT = 1 << 62
 

@@ -15,8 +15,9 @@ from shards.engine import HOME_FAMILY, Op
 from shards.engine_rocks import RocksEngine
 from shards.housekeeping import AGE_ROW, POSITION_ROW
 from shards.messages import encode_message
+from shards.options import StoreOptions
 from shards.rows import pack_row
-from shards.store import Store, StoreOptions
+from shards.store import Store
 
 WORDS = 10
 """Different last levels of the literal topics; with at most 100 first levels none of them becomes a varying level."""

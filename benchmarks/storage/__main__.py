@@ -18,7 +18,7 @@ from benchmarks.storage.measured import Folded, Opened, Read, Write
 from benchmarks.storage.page import Figures, Reads, render
 from benchmarks.storage.rounds import Rivals, rivals
 from benchmarks.storage.shapes import SHAPES, Shape
-from shards.layouts import layout_named
+from shards.layouts.registry import layout_named
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _LARGE_SHARE = 0.02

@@ -34,7 +34,8 @@ from shards.engine import Op
 from shards.engine_rocks import RocksEngine, RocksOptions
 from shards.layouts.record_batch.values import BATCH, KEY_BYTES, KIND_AT, check_single, open_batch
 from shards.messages import encode_message
-from shards.store import Store, StoreOptions, Stream, TopicKey
+from shards.options import StoreOptions
+from shards.store import Store, Stream, TopicKey
 
 BLOCK_CACHE_BYTES = 256 << 20
 """More than a store here takes, so that layouts are compared and not the machine's file reads; those are what `cold` is for."""

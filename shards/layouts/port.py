@@ -14,11 +14,13 @@ Always holds, in every layout:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from shards.bulk import Columns
 from shards.engine import Op
 from shards.lts import DEFAULT_THRESHOLDS, TopicStructure
+
+if TYPE_CHECKING:
+    from shards.bulk import Columns
 
 
 class TopicKey(NamedTuple):

@@ -27,9 +27,8 @@ from shards.engine_rocks import RocksEngine
 from shards.events import TickEnded
 from shards.frames import FRAMES_UNANSWERED_MAX, Answer, Ask, Connect, Connected, Entry, Publish, Published, Query, Reply, Result, Told
 from shards.ids import EXPIRY_NEVER
-from shards.options import ShardOptions
+from shards.options import ShardOptions, StoreOptions
 from shards.slots import SlotTable
-from shards.store import StoreOptions
 from tests.shards.harness import Harness
 
 TOKEN = "the token of the broker"

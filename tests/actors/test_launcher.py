@@ -462,5 +462,14 @@ def test_rays_pages_of_error_become_one_line() -> None:
 @pytest.mark.slow
 def test_the_launcher_and_status_import_no_ray() -> None:
     """They must start at once and stay small; one careless import would cost 40 MB and half a second."""
-    program = "import sys, actors.launcher, cli.main; sys.exit('ray' in sys.modules or 'rocksdict' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False, cwd=Path(__file__).parents[2]).returncode == 0
+    program = "import sys, actors.launcher, cli.status, cli.main; sys.exit(not sys.modules.keys().isdisjoint(sys.argv[1:]))"
+    heavy = ["ray", "rocksdict", "numpy", "config.schema", "cli.up"]
+    assert subprocess.run([sys.executable, "-c", program, *heavy], check=False, cwd=Path(__file__).parents[2]).returncode == 0
+
+
+@pytest.mark.slow
+def test_gateways_and_sessions_do_not_load_what_stores_need() -> None:
+    """Each process of every start would pay for it, in time and in memory."""
+    program = "import sys, actors.gateway, actors.session; sys.exit(not sys.modules.keys().isdisjoint(sys.argv[1:]))"
+    heavy = ["rocksdict", "numpy", "shards.layouts.registry"]
+    assert subprocess.run([sys.executable, "-c", program, *heavy], check=False, cwd=Path(__file__).parents[2]).returncode == 0

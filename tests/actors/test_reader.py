@@ -9,6 +9,7 @@ import pytest
 
 from holdfast_spark.protocol import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
 from mqtt.topics import matches
+from shards.options import StoreOptions
 from tests.actors.calling import Got, caller
 from tests.actors.served import HOUR_MS, Said, Served, said, served
 
@@ -51,7 +52,6 @@ def test_everything_that_was_stored_comes_once_over_rolls_and_shards(layout: str
 @pytest.mark.parametrize("thresholds", [(100, 10), (1, 1)])
 def test_only_what_a_filter_matches_comes_and_what_several_match_comes_once(filters: list[str], thresholds: tuple[int, ...]) -> None:
     """With few streams and many levels in each, or the other way round."""
-    from shards.store import StoreOptions
 
     messages = [*many(200), said(b"$app/x", b"y"), said(b"plant", b"parent")]
     with served(*messages, store=StoreOptions("skipstream", thresholds)) as broker, caller(broker) as reader:

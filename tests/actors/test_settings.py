@@ -13,9 +13,9 @@ from config.load import load
 from config.settings import ZONES, all_settings, named_settings, value_at
 from config.unbuilt import is_unbuilt
 from sessions.options import ReadOverrides, Reads
-from shards.layouts import LAYOUTS, layout_named
+from shards.layouts.registry import LAYOUTS, layout_named
+from shards.options import StoreOptions
 from shards.persistence import Persistence
-from shards.store import StoreOptions
 
 
 def test_what_says_how_often_things_are_looked_at_reaches_shards_and_session_actors() -> None:

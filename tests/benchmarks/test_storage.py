@@ -12,7 +12,7 @@ from benchmarks.storage.page import default_sentence, render
 from benchmarks.storage.rounds import ratio
 from benchmarks.storage.shapes import SHAPES
 from benchmarks.storage.worker import Worker
-from shards.layouts import layout_named
+from shards.layouts.registry import layout_named
 from tests.needs import ROOT
 
 

@@ -20,8 +20,9 @@ from shards.engine import HOME_FAMILY, Op
 from shards.engine_rocks import RocksEngine
 from shards.frames import Place
 from shards.messages import encode_message
+from shards.options import StoreOptions
 from shards.rows import ACTIVE, META, PLACE, SUBSCRIPTION, SubscriptionRow, client_key, pack_place, pack_row, u64
-from shards.store import Store, StoreOptions
+from shards.store import Store
 
 HOUR_MS = 3_600_000
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from shards.layouts import LAYOUTS
+from shards.layouts.registry import LAYOUTS
 from tests.contracts.disks import make
 from tests.contracts.layout_history import History
 from tests.contracts.layouts import open_small

@@ -22,8 +22,9 @@ from shards.frames import Place
 from shards.layouts.port import Layout
 from shards.layouts.record_batch import RecordBatch
 from shards.messages import encode_message
+from shards.options import StoreOptions
 from shards.reading import Reader
-from shards.store import GenerationDropped, Store, StoreOptions, Stream, TopicKey
+from shards.store import GenerationDropped, Store, Stream, TopicKey
 from shards.tail import Tail
 from tests.contracts.disks import Disk
 from tests.contracts.layout_model import MANY, Call, Message, Model, Poller, Range, Told, Walker, difference

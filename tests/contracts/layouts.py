@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shards.engine import Engine
-from shards.layouts import LAYOUTS, OpenLayout
 from shards.layouts.port import Layout, LayoutOptions
 from shards.layouts.record_batch import Bounds, RecordBatch
+from shards.layouts.registry import LAYOUTS, OpenLayout
 from shards.layouts.wildcard_optimized import WildcardOptimized
 
 SMALL = Bounds(

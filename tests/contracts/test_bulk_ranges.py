@@ -20,7 +20,8 @@ from shards.engine import Op
 from shards.engine_memory import MemoryEngine
 from shards.generations import GenerationDropped
 from shards.messages import encode_message, topic_of
-from shards.store import Store, StoreOptions, Stream, TopicKey
+from shards.options import StoreOptions
+from shards.store import Store, Stream, TopicKey
 from tests.contracts.campaign import bounds
 from tests.shards.topic_model import matches
 

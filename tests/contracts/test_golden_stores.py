@@ -11,9 +11,10 @@ import pytest
 from shards.engine import Engine, Op
 from shards.engine_memory import MemoryEngine
 from shards.engine_rocks import RocksEngine
-from shards.layouts import LAYOUTS
+from shards.layouts.registry import LAYOUTS
 from shards.messages import encode_message
-from shards.store import Store, StoreOptions
+from shards.options import StoreOptions
+from shards.store import Store
 from tests.golden.make import HERE, THEN, digest
 from tests.shards.topic_model import matches
 

@@ -11,7 +11,7 @@ import asyncio
 
 from benchmarks.storage.choice import measure
 from benchmarks.storage.page import default_sentence
-from shards.layouts import layout_named
+from shards.layouts.registry import layout_named
 from tests.gates.gate import GateFailed, Scale
 from tests.needs import ROOT
 

@@ -21,7 +21,8 @@ from benchmarks.shard.feed import Feeder, Peer, want_everything
 from benchmarks.shard.place import place
 from benchmarks.shard.process import Host
 from shards.engine_rocks import RocksEngine
-from shards.store import Store, StoreOptions
+from shards.options import StoreOptions
+from shards.store import Store
 from tests.gates.gate import GateFailed, Scale
 
 LIMIT_S = 1200

@@ -20,9 +20,10 @@ from pathlib import Path
 from shards.classes import NO_CLASSES, ClassMap, RetentionClass
 from shards.engine import Op
 from shards.engine_rocks import RocksEngine
-from shards.layouts import LAYOUTS
+from shards.layouts.registry import LAYOUTS
 from shards.messages import encode_message
-from shards.store import Store, StoreOptions
+from shards.options import StoreOptions
+from shards.store import Store
 from tests.contracts.layouts import open_small
 
 HERE = Path(__file__).parent

@@ -19,6 +19,8 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob
 _FENCED = re.compile(r"^```[^\n]*\n(.*?)^```", re.M | re.S)
 _INLINE = re.compile(r"`(holdfast [^`]+)`")
 COMMANDS = typer.main.get_command(app)
+CONTEXT: Any = None
+"""Groups take one, and none of ours looks at it."""
 
 
 def typed(page: Path) -> Iterator[list[str]]:
@@ -43,16 +45,17 @@ def unknown(words: list[str]) -> str | None:
                 return word
         elif isinstance(command, typer.core.TyperGroup):
             # Pages name several at once, as in `holdfast storage info`, `ls`.
-            if word.rstrip(",") not in command.commands:
+            below = command.get_command(CONTEXT, word.rstrip(","))
+            if below is None:
                 return word if word.isalpha() and word.islower() else None
-            command = command.commands[word.rstrip(",")]
+            command = below
     return None
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     if isinstance(command, typer.core.TyperGroup):
-        for name, each in command.commands.items():
-            yield from leaves(each, (*path, name))
+        for name in command.list_commands(CONTEXT):
+            yield from leaves(command.get_command(CONTEXT, name), (*path, name))
     elif not command.hidden:
         yield path
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from shards.engine_rocks import RocksEngine
 from shards.messages import header
-from shards.store import Store, StoreOptions
+from shards.options import StoreOptions
+from shards.store import Store
 
 COUNT, BYTES = 5000, 4 << 20
 ALL = 1 << 62

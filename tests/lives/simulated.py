@@ -15,7 +15,7 @@ from random import Random
 from gateway.options import Options as GatewayOptions
 from gateway.zones import Zone
 from sessions.options import SessionOptions
-from shards.core import ShardOptions
+from shards.options import ShardOptions
 from tests.lives.judge import faults
 from tests.lives.player import Player
 from tests.lives.stage import Stage

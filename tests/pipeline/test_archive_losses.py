@@ -14,7 +14,7 @@ from pipeline.archive import USUAL
 from pipeline.archive_plan import GenerationSeen, Seen, next_round
 from pipeline.archived import Lost, Reached, State
 from shards.classes import ClassMap, RetentionClass
-from shards.store import StoreOptions
+from shards.options import StoreOptions
 from tests.actors.served import Served
 from tests.pipeline.archives import archived, endpoint, keys_in, keys_of, lease, messages, state_of, store
 

@@ -21,7 +21,7 @@ from pipeline.archive_compact import compact
 from pipeline.archived import ArchiveError
 from pipeline.view import Pinned, exclude_text, pin, release, view
 from shards.classes import ClassMap, RetentionClass
-from shards.store import StoreOptions
+from shards.options import StoreOptions
 from tests.actors.served import STORE, Served
 from tests.pipeline.archives import Key, archived, endpoint, keys_of, lease, messages, store
 

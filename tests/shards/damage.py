@@ -10,7 +10,8 @@ from pathlib import Path
 from shards.engine import HOME_FAMILY, Op
 from shards.engine_rocks import RocksEngine
 from shards.messages import encode_message
-from shards.store import Store, StoreOptions
+from shards.options import StoreOptions
+from shards.store import Store
 from tests.contracts.disks import copy_of_living
 
 PER_GENERATION = 40

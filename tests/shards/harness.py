@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TypeVar
 
-from shards.core import ShardCore, ShardOptions
+from shards.core import ShardCore
 from shards.engine import Engine
 from shards.engine_memory import MemoryEngine
 from shards.events import (
@@ -47,8 +47,9 @@ from shards.frames import (
     encode,
 )
 from shards.messages import topic_of
+from shards.options import ShardOptions, StoreOptions
 from shards.slots import SlotTable
-from shards.store import Store, StoreOptions
+from shards.store import Store
 
 T = TypeVar("T", bound=Frame)
 

@@ -22,8 +22,9 @@ from shards.classes import ClassMap, RetentionClass
 from shards.engine import HOME_FAMILY, Op
 from shards.engine_rocks import RocksEngine, RocksOptions
 from shards.messages import encode_message
+from shards.options import StoreOptions
 from shards.rows import META, pack_row, unpack_row
-from shards.store import Store, StoreOptions, TopicKey
+from shards.store import Store, TopicKey
 
 CLASSES = ClassMap((RetentionClass("short", b"site/#", 1),))
 _NOTHING = b"\xfe"

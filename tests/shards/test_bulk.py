@@ -12,9 +12,9 @@ from shards.bulk import positions_in
 from shards.engine import Op, StoreDamaged
 from shards.engine_memory import MemoryEngine
 from shards.engine_rocks import RocksEngine
-from shards.layouts import open_layout
 from shards.layouts.port import Layout, LayoutOptions, Stream
 from shards.layouts.record_batch.values import encode_batch
+from shards.layouts.registry import open_layout
 from shards.messages import encode_message
 
 MANY = 1 << 30

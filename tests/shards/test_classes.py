@@ -14,8 +14,9 @@ from shards.frames import Place, Poll
 from shards.generations import GenerationDropped, GenerationId, GenerationInfo, Generations, row_key
 from shards.layouts.port import LayoutOptions
 from shards.messages import encode_message
+from shards.options import StoreOptions
 from shards.reading import Reader
-from shards.store import Store, StoreOptions
+from shards.store import Store
 from shards.tail import Tail
 from tests.shards.topic_model import matches
 

@@ -15,8 +15,9 @@ from shards.engine_memory import MemoryEngine
 from shards.frames import Place, Poll
 from shards.generations import GenerationDropped
 from shards.messages import encode_message, topic_of
+from shards.options import StoreOptions
 from shards.reading import Reader
-from shards.store import StaleKey, Store, StoreOptions, TopicKey
+from shards.store import StaleKey, Store, TopicKey
 from shards.tail import Tail
 from tests.shards.topic_model import any_filter, any_topic, matches
 

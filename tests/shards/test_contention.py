@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from shards.contention import CLIENTS_MAX, PEACE_MS, WINDOW_MS, Contention
-from shards.core import ShardOptions
 from shards.events import Contended, Peace, SettingsChanged
 from shards.frames import Connect, Connected, Superseded
-from shards.store import StoreOptions
+from shards.options import ShardOptions, StoreOptions
 from tests.shards.harness import G, Harness, linked
 
 

@@ -36,8 +36,9 @@ from shards.frames import (
 )  # fmt: skip
 from shards.ids import sub_id
 from shards.messages import topic_of
+from shards.options import StoreOptions
 from shards.slots import SlotTable
-from shards.store import Store, StoreOptions
+from shards.store import Store
 from tests.shards.harness import G, Harness, S, connect, linked, poll, publish, route, topics
 
 

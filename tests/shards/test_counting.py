@@ -16,10 +16,11 @@ from shards.engine_rocks import RocksEngine
 from shards.engine_secondary import SecondaryEngine
 from shards.frames import LOST, Disconnect, Will
 from shards.generations import Generations
-from shards.layouts import LAYOUTS
+from shards.layouts.registry import LAYOUTS
 from shards.logical import Message, MessageLog
 from shards.messages import encode_message
-from shards.store import Counts, GenerationDropped, Store, StoreOptions
+from shards.options import StoreOptions
+from shards.store import Counts, GenerationDropped, Store
 from tests.shards.harness import G, Harness, S, connect, linked, publish, route
 
 ROW = bytes(7) + b"\x04"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shards.core import ShardOptions
 from shards.frames import Place, Poll, Polled, Query, Result
 from shards.logical import Message, open_log
 from shards.messages import topic_of
-from shards.store import StoreOptions
+from shards.options import ShardOptions, StoreOptions
 from tests.shards.harness import G, Harness, S, connect, poll, publish, route, topics
 
 EPOCH_MS = 1049

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shards.core import ShardOptions
 from shards.engine import HOME_FAMILY
 from shards.engine_memory import MemoryEngine
 from shards.engine_rocks import RocksEngine
 from shards.engine_secondary import SecondaryEngine
 from shards.frames import Cut, CutFound, Query, Result
 from shards.generations import Generations
-from shards.store import Store, StoreOptions
+from shards.options import ShardOptions, StoreOptions
+from shards.store import Store
 from tests.shards.harness import G, Harness, S, connect, linked, publish, route
 
 R = 3

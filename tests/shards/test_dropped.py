@@ -10,7 +10,8 @@ from shards.dropped import DROPPED_REMEMBERED_MAX, Dropped, DroppedRows, dropped
 from shards.engine import StoreFailed
 from shards.engine_memory import MemoryEngine
 from shards.generations import row_key
-from shards.store import Store, StoreOptions
+from shards.options import StoreOptions
+from shards.store import Store
 
 
 def _opened(engine: MemoryEngine) -> Store:

@@ -14,9 +14,10 @@ import pytest
 from shards.engine import HOME_FAMILY, Engine, Op
 from shards.engine_memory import MemoryEngine
 from shards.engine_rocks import RocksEngine
-from shards.layouts import LAYOUTS
+from shards.layouts.registry import LAYOUTS
 from shards.messages import encode_message
-from shards.store import GenerationDropped, Store, StoreOptions
+from shards.options import StoreOptions
+from shards.store import GenerationDropped, Store
 from tests.contracts.disks import copy_of_living
 from tests.contracts.layouts import OPENERS
 from tests.shards.damage import read_all

@@ -7,8 +7,8 @@ import pytest
 from shards.engine import Op, StoreFailed
 from shards.engine_memory import MemoryEngine
 from shards.generations import GenerationDropped, GenerationId, GenerationInfo, Generations, row_key
-from shards.layouts import UnknownLayout
 from shards.layouts.port import LayoutOptions
+from shards.layouts.registry import UnknownLayout
 
 OPTIONS = LayoutOptions((2, 1))
 

@@ -13,8 +13,9 @@ from shards.engine import Op
 from shards.engine_memory import MemoryEngine
 from shards.frames import Gone, Place, Poll, Polled, RangeRead, ReadRange, Segment
 from shards.messages import encode_message, topic_of
+from shards.options import StoreOptions
 from shards.reading import STREAMS_PER_POLL, Reader
-from shards.store import Store, StoreOptions
+from shards.store import Store
 from shards.tail import Tail
 
 NO_TAIL = Tail(1 << 62, 1)

@@ -15,7 +15,8 @@ from shards.layouts.port import LayoutOptions
 from shards.layouts.wildcard_optimized import WildcardOptimized, epochs
 from shards.lts import RESERVED_PREFIX, TopicStructure
 from shards.messages import encode_message
-from shards.store import Store, StoreOptions
+from shards.options import StoreOptions
+from shards.store import Store
 from tests.shards.topic_model import any_filter, any_topic, matches
 
 MANY = 1 << 60

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from shards.classes import ClassMap, RetentionClass
-from shards.core import ShardOptions
 from shards.events import QuotaChanged, TickEnded
 from shards.frames import (
     LEASE_FORBIDDEN,
@@ -29,8 +28,8 @@ from shards.frames import (
     RetentionState,
 )
 from shards.leases import LEASES_MAX, LeaseRow
+from shards.options import ShardOptions, StoreOptions
 from shards.retention import SUSPENDED, Dropped, LeaseExpired, LeaseLost
-from shards.store import StoreOptions
 from tests.shards.harness import G, Harness, connect, publish
 
 A = 3

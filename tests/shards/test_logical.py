@@ -14,7 +14,7 @@ from shards.classes import ClassMap, RetentionClass
 from shards.engine import StoreInUse
 from shards.logical import GenerationDropped, Iteration, Message, MessageLog, open_log
 from shards.lts import StructureMismatch
-from shards.store import StoreOptions
+from shards.options import StoreOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "storage-library.md"
 

@@ -11,9 +11,8 @@ from shards.engine_memory import MemoryEngine
 from shards.events import SettingsChanged
 from shards.frames import NOBODY, Place, Published, Route
 from shards.housekeeping import PREPARED_AT
-from shards.options import GENERATIONS_MAX_BY_SIZE, ShardOptions
+from shards.options import GENERATIONS_MAX_BY_SIZE, ShardOptions, StoreOptions
 from shards.routes import Routes
-from shards.store import StoreOptions
 from tests.shards.harness import G, Harness, S, connect, linked, poll, publish, route, topics
 
 HOUR_MS = 3_600_000

@@ -14,8 +14,9 @@ from shards import salvage
 from shards.backends import OnDamage
 from shards.engine import HOME_FAMILY, StoreDamaged
 from shards.engine_rocks import RocksEngine
+from shards.options import StoreOptions
 from shards.salvage import open_store
-from shards.store import GenerationDamaged, GenerationDropped, Store, StoreOptions
+from shards.store import GenerationDamaged, GenerationDropped, Store
 from tests.shards import damage
 from tests.shards.damage import CURRENT, Hurt, Made, log_of, read_all
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from shards.events import SettingsChanged
 from shards.frames import Place
-from shards.options import ShardOptions
-from shards.store import StoreOptions
+from shards.options import ShardOptions, StoreOptions
 from tests.shards.harness import G, Harness, connect, linked, poll, publish, route, topics
 
 

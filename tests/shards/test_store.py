@@ -9,10 +9,11 @@ import pytest
 from shards.engine import Op
 from shards.engine_memory import MemoryEngine
 from shards.generations import GenerationDropped
-from shards.layouts import UnknownLayout
+from shards.layouts.registry import UnknownLayout
 from shards.lts import StructureMismatch
 from shards.messages import encode_message
-from shards.store import Read, StaleKey, Store, StoreOptions, TopicKey
+from shards.options import StoreOptions
+from shards.store import Read, StaleKey, Store, TopicKey
 from tests.shards.topic_model import any_filter, any_topic, matches
 
 MANY = 1 << 40

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from shards.core import ShardOptions
 from shards.engine import HOME_FAMILY
 from shards.frames import LOST, NORMAL, Disconnect, Query, Result, RoutesFound, RoutesOf, Unknown, UnknownFound, Will
 from shards.ids import sub_id
+from shards.options import ShardOptions
 from shards.rows import (
     ACTIVE,
     CONNECTION,

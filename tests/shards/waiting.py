@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from mqtt.topics import matches
-from shards.core import ShardOptions
 from shards.engine import Op
 from shards.events import AskShard, Effect, ShardTold
 from shards.frames import (
@@ -29,6 +28,7 @@ from shards.frames import (
 )  # fmt: skip
 from shards.ids import EXPIRY_NEVER, sub_id
 from shards.messages import topic_of
+from shards.options import ShardOptions
 from shards.retention import Dropped, News
 from shards.rows import (
     ACTIVE,

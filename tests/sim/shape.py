@@ -11,9 +11,8 @@ from random import Random
 from gateway.options import Options as GatewayOptions
 from gateway.zones import Zone
 from sessions.options import SessionOptions
-from shards.core import ShardOptions
+from shards.options import ShardOptions, StoreOptions
 from shards.persistence import Persistence
-from shards.store import StoreOptions
 from tests.sim.client import Temper
 from tests.sim.world import MS, SECOND
 

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 from shards import committer as commits
 from shards.clock import AgeClock, AgeMark, Reading
-from shards.core import ShardCore, ShardOptions
+from shards.core import ShardCore
 from shards.engine import HOME_FAMILY, Op, StoreFailed, StoreFull
 from shards.events import CloseLink, Committed, Effect, FrameReceived, LinkDown, LinkUp, Send, SendToShard, SpaceChanged, Submit, TickEnded
 from shards.frames import Beat, Entry, Frame, Reply, Retain, Retained, decode, encode
+from shards.options import ShardOptions, StoreOptions
 from shards.rows import META
 from shards.slots import SlotTable
 from shards.steady import WALL_ROW, SteadyClock, WallRow
-from shards.store import Store, StoreOptions, TopicKey
+from shards.store import Store, TopicKey
 from tests.sim.asker import Asker
 from tests.sim.disk import Disk
 from tests.sim.network import End, Network
