@@ -25,15 +25,16 @@ INSTALL_S = 180
 PAGE_S = 90.0
 
 
-def install() -> None:
-    """mqtt.js, if it is not there."""
-    if SCRIPT.is_file():
+def install(directory: Path = HERE) -> None:
+    """mqtt.js, as package.json of that directory names it, if it is not there."""
+    script = directory / SCRIPT.relative_to(HERE)
+    if script.is_file():
         return
     npm = find_program("npm")
     assert npm is not None
     words = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--silent"]
-    subprocess.run(words, cwd=HERE, check=True, timeout=INSTALL_S, stdin=subprocess.DEVNULL)
-    assert SCRIPT.is_file(), f"npm has installed no {SCRIPT.relative_to(HERE)}"
+    subprocess.run(words, cwd=directory, check=True, timeout=INSTALL_S, stdin=subprocess.DEVNULL)
+    assert script.is_file(), f"npm has installed no {script.relative_to(directory)}"
 
 
 class Site:

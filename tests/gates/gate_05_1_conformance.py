@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 from tests.broker.programs import run_program
 from tests.broker.running import QUIET_RAY, Options, RunningBroker, free_port
-from tests.browser.browsing import site
+from tests.browser.browsing import install, site
 from tests.conformance.test_statements import COVERED_LEAST, IDS, covered, table
 from tests.gates.gate import GateFailed, Scale
 from tests.listening.authority import Authority
@@ -26,15 +27,24 @@ LIMIT_S = 5_400
 SUITE_S = 2_400.0
 STEPS = ["connected", "QoS 0", "QoS 1", "QoS 2", "reconnected", "left"]
 SUITES = ("paho311", "paho5", "clients")
-_COUNT = re.compile(r"^PASS (\d+) passed", re.MULTILINE)
+_COUNT = re.compile(r"^PASS (\d+) passed.* 0 skipped", re.MULTILINE)
 
 
-async def suite(name: str) -> str:
-    ran = await run_program(f"the suite {name}", [sys.executable, "-m", "benchmarks.conformance", "--only", name], SUITE_S)
+def with_mqttjs(suites: Path, work: Path) -> Path:
+    """A copy of the suites that has what its clients need; the suites are not ours to change."""
+    copy = work / "conformance"
+    shutil.copytree(suites, copy)
+    install(copy / "clients")
+    return copy
+
+
+async def suite(name: str, suites: Path) -> str:
+    words = [sys.executable, "-m", "benchmarks.conformance", "--suites", str(suites), "--only", name]
+    ran = await run_program(f"the suite {name}", words, SUITE_S)
     text = ran.out.decode(errors="replace")
     count = _COUNT.search(text)
     if ran.code or count is None:
-        failed = [line for line in text.splitlines() if line.startswith(("FAILED", "outdated", "FAIL"))]
+        failed = [line for line in text.splitlines() if line.startswith(("FAILED", "outdated", "FAIL", "skipped"))]
         raise GateFailed(f"{name}: {'; '.join(failed)[:600] or ran.last_words}")
     return f"{name} {count[1]}"
 
@@ -72,10 +82,13 @@ def statements() -> str:
 
 
 async def run(scale: Scale) -> str:
-    if not os.environ.get("HOLDFAST_CONFORMANCE"):
+    suites = os.environ.get("HOLDFAST_CONFORMANCE")
+    if not suites:
         raise GateFailed("HOLDFAST_CONFORMANCE is not set: it names the directory of the conformance suites")
     lines = [statements()]
-    for name in SUITES[:1] if scale.quick else SUITES:
-        lines.append(await suite(name))
+    with TemporaryDirectory() as work:
+        copy = await asyncio.to_thread(with_mqttjs, Path(suites), Path(work))
+        for name in SUITES[:1] if scale.quick else SUITES:
+            lines.append(await suite(name, copy))
     lines.append(await asyncio.to_thread(browser))
     return "; ".join(lines)
