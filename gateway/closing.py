@@ -22,6 +22,7 @@ from sessions.frames import Detach
 from shards.frames import LOST, NORMAL, WITH_WILL
 from shards.frames import Disconnect as DisconnectEntry
 
+CONTENDED = "its client id is contended"
 _TAKEN_OVER = "session taken over"
 
 
@@ -100,7 +101,9 @@ class Closing:
                 self._end(connection, "no CONNECT in time", NORMAL)
                 state.outbox.close(connection, "no CONNECT in time")
         elif deadline == Deadline.CONNACK:
-            if phase is Phase.AT_HOME or phase is Phase.ATTACHING:
+            if phase is Phase.AT_HOME and connection.contended:
+                self.refuse(connection, ReasonCode.SERVER_BUSY, CONTENDED)
+            elif phase is Phase.AT_HOME or phase is Phase.ATTACHING:
                 self.refuse(connection, ReasonCode.SERVER_UNAVAILABLE, f"{phase.value} for too long")
         elif deadline == Deadline.KEEP_ALIVE:
             if phase is Phase.ONLINE:

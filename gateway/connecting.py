@@ -13,7 +13,7 @@ from dataclasses import replace
 from access.profile import Profile
 from gateway.aliases import AliasesOut
 from gateway.authenticating import Authenticating
-from gateway.closing import Closing
+from gateway.closing import CONTENDED, Closing
 from gateway.connection import HELD, Connection, Phase
 from gateway.delaying import DELAYED
 from gateway.ephemeral import EphemeralSession
@@ -169,9 +169,10 @@ class Connecting:
         if not reply.retry_ms:
             self.ask_home(connection)
         elif state.now_ms + reply.retry_ms < connection.home_until_ms:
+            connection.contended = True
             state.wheel.after(reply.retry_ms, (Deadline.HOME, connection))
         else:
-            self._closing.refuse(connection, ReasonCode.SERVER_BUSY, f"its client id is contended, to be tried in {reply.retry_ms} ms")
+            self._closing.refuse(connection, ReasonCode.SERVER_BUSY, f"{CONTENDED}, to be tried in {reply.retry_ms} ms")
 
     def connected(self, connection: Connection, reply: Connected) -> bool:
         """Whether the connection is online now."""

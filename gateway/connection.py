@@ -72,11 +72,11 @@ class Connection:
 
     __slots__ = (
         "ack_ids", "ack_kind", "address", "aliases", "aliases_out", "answered", "assigned", "attached", "attempts", "auth_method", "batch",
-        "client", "congested", "conn", "deferred", "ends_ms", "ephemeral", "exchange", "expiry_s", "gone", "guard", "heard_ms", "held",
-        "home_until_ms", "identity", "keep_alive_ms", "last_word", "listener", "memory", "origin", "out", "owner", "pace", "packet_max",
-        "paused", "phase", "present", "problem", "profile", "qos1_unanswered", "qos2_in", "qos2_since", "receive_max", "receive_max_in",
-        "release", "relinked", "request", "sent", "session", "session_id", "shard", "shared_in_memory", "socket", "subs", "subscribing",
-        "touched", "unsubscribing", "version", "zone",
+        "client", "congested", "conn", "contended", "deferred", "ends_ms", "ephemeral", "exchange", "expiry_s", "gone", "guard", "heard_ms",
+        "held", "home_until_ms", "identity", "keep_alive_ms", "last_word", "listener", "memory", "origin", "out", "owner", "pace",
+        "packet_max", "paused", "phase", "present", "problem", "profile", "qos1_unanswered", "qos2_in", "qos2_since", "receive_max",
+        "receive_max_in", "release", "relinked", "request", "sent", "session", "session_id", "shard", "shared_in_memory", "socket", "subs",
+        "subscribing", "touched", "unsubscribing", "version", "zone",
     )  # fmt: skip
 
     def __init__(self, origin: Opened) -> None:
@@ -122,6 +122,8 @@ class Connection:
         """Its CONNECT was read, and it takes reason strings (Request Problem Information)."""
         self.home_until_ms = 0
         """CONNACK waits for the home and the session actor until then."""
+        self.contended = False
+        """Its home has told it to wait, because others take its client id from one another."""
         self.request: Connect | None = None
         self.expiry_s = 0
         self.keep_alive_ms = 0

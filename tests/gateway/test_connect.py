@@ -158,6 +158,18 @@ def test_a_contended_client_id_is_asked_for_again_when_its_time_has_come() -> No
     assert effects == [Write(client.socket, encode(5, connack)), CloseSocket(client.socket, why)]
 
 
+@pytest.mark.parametrize("retry_ms", [4_000, 4_990])
+def test_a_client_id_that_stays_contended_is_said_to_be(retry_ms: int) -> None:
+    """With 0x89 too when the time for CONNACK is over before the home was asked again, or before it has answered: it is not away."""
+    shell = Shell(Options(home_wait_ms=5_000))
+    client = shell.client()
+    client.send(Connect(5, "c"))
+    shell.turn(Replied(0, 1, [Connected(0, False, 0, retry_ms=retry_ms)]))
+    shell.pass_time(4_500)
+    shell.pass_time(1_000)
+    assert client.take() == [Connack(False, ReasonCode.SERVER_BUSY)] and client.closed == "its client id is contended"
+
+
 def test_who_goes_away_while_it_waits_for_its_client_id_is_not_asked_for() -> None:
     """The home never hears of it again."""
     shell = Shell()
