@@ -23,7 +23,13 @@ def frame(payload: bytes, opcode: int = BINARY, *, last: bool = True, mask: byte
         head += b"\xfe" + struct.pack(">H", len(payload))
     else:
         head += b"\xff" + struct.pack(">Q", len(payload))
-    return head + mask + bytes([byte ^ mask[index % 4] for index, byte in enumerate(payload)])
+    return head + mask + _masked(payload, mask)
+
+
+def _masked(payload: bytes, mask: bytes) -> bytes:
+    size = len(payload)
+    over = mask * (size // 4) + mask[: size % 4]
+    return (int.from_bytes(payload, "big") ^ int.from_bytes(over, "big")).to_bytes(size, "big")
 
 
 def framed(data: bytes, rng: Random) -> bytes:

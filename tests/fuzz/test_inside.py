@@ -10,16 +10,19 @@ from functools import cache
 import psutil
 import pytest
 
+from mqtt.decode import DecodeError, Decoder
 from mqtt.encode import encode
-from mqtt.packets import Connack, Disconnect, Pingresp
+from mqtt.packets import Connack, Connect, Disconnect, Item, Pingresp
 from mqtt.reason import ReasonCode
-from tests.fuzz.cases import Case, case, prepare
-from tests.fuzz.inside import Inside
+from tests.fuzz.cases import LANES, Case, case, prepare
+from tests.fuzz.inside import PACKET_BYTES_MAX, Inside
 from tests.fuzz.judge import Seen, Unjust, judged
 
 CASES = 100_000
 CHUNK = 10_000
 GROWTH_MAX = 1.05
+OWN = ("fuzz", "spoiled")
+"""How the names of good CONNECTs begin."""
 
 
 @cache
@@ -62,6 +65,28 @@ def test_a_case_is_made_from_its_number_alone() -> None:
     """Whoever is told a number has the bytes."""
     assert [case(number) for number in range(200)] == [case(number) for number in range(200)]
     assert len({case(number).wire for number in range(200)}) > 190
+
+
+@pytest.mark.slow
+def test_nobody_who_is_waited_for_loses_his_client_to_another() -> None:
+    """Cases of other lanes run at the same time, and one with spoiled frames may still be on its way: none of these has his name.
+
+    A broker that took the CONNECT of a spoiled one behind a good one of the same name refused that with 0x89, as it has to, of which
+    3.1.1 makes return code 3.
+    """
+    takers: dict[str, set[tuple[int, bool]]] = {}
+    for each in map(case, range(2_000)):
+        items = _understood(each.wire)
+        if items and isinstance(items[0], Connect) and items[0].client_id.startswith(OWN):
+            takers.setdefault(items[0].client_id, set()).add((each.number % LANES, each.spoiled))
+    assert len(takers) > LANES and all(len(found) == 1 for found in takers.values())
+
+
+def _understood(wire: bytes) -> list[Item]:
+    try:
+        return Decoder(None, PACKET_BYTES_MAX).feed(wire)
+    except DecodeError as error:
+        return error.items
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from tests.broker.running import RunningBroker
 from tests.fuzz.cases import prepare
 from tests.gates.gate import Scale
 
-LIMIT_S = 5 * 3600
+LIMIT_S = 2 * 3600
 CASES = 1_000_000
 
 

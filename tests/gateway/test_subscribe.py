@@ -305,7 +305,7 @@ def test_a_packet_id_of_an_unanswered_subscribe_is_not_used_again() -> None:
 
 
 def test_a_packet_id_of_an_unanswered_unsubscribe_is_not_used_again() -> None:
-    """Two of them would take each other's answers; the client that uses the id again is closed, nobody else notices (fuzz case 6396)."""
+    """Two of them would take each other's answers; the client that uses the id again is closed, nobody else does (found by fuzzing)."""
     shell = Shell()
     client = shell.online("c", expiry_s=60)
     client.send(Unsubscribe(7, (b"a", b"b")), Unsubscribe(7, (b"c",)))
