@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from benchmarks import runs, wire
 from benchmarks.ledger import Ledger
 from benchmarks.runs import Ints
+from benchmarks.websocket import WebSocket
 
 SEND_BYTES_MAX: Final = 1 << 18
 PACKET_IDS: Final = 65535
@@ -37,6 +38,11 @@ class Endpoint:
     version: wire.Version
     user: str = ""
     timeout_s: float = 20.0
+    web: bool = False
+    """By WebSocket."""
+
+
+Socket = socket.socket | WebSocket
 
 
 class Arena:
@@ -47,14 +53,14 @@ class Arena:
         self.view = self.data.data
 
 
-def dial(endpoint: Endpoint) -> socket.socket:
+def dial(endpoint: Endpoint) -> Socket:
     """A connected socket that blocks for at most the endpoint's timeout."""
     sock = socket.create_connection((endpoint.host, endpoint.port), endpoint.timeout_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
+    return WebSocket(sock, endpoint.host) if endpoint.web else sock
 
 
-def await_packet(sock: socket.socket, data: bytes = b"") -> tuple[wire.Packet, bytes]:
+def await_packet(sock: Socket, data: bytes = b"") -> tuple[wire.Packet, bytes]:
     """The next whole packet on a blocking socket and the bytes that came behind it."""
     while (found := wire.read_packet(data)) is None:
         more = sock.recv(65536)

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Sequence
 
 from benchmarks import wire
-from benchmarks.clients import Endpoint, SessionPlan, await_packet, dial
+from benchmarks.clients import Endpoint, SessionPlan, Socket, await_packet, dial
 
 BUNDLE = 100
 
@@ -44,7 +44,7 @@ def dismiss(endpoint: Endpoint, plans: Sequence[SessionPlan]) -> None:
         _part(socks)
 
 
-def _connect(endpoint: Endpoint, client_ids: Sequence[str], *, clean: bool) -> list[socket.socket]:
+def _connect(endpoint: Endpoint, client_ids: Sequence[str], *, clean: bool) -> list[Socket]:
     socks = []
     for client_id in client_ids:
         sock = dial(endpoint)
@@ -53,7 +53,7 @@ def _connect(endpoint: Endpoint, client_ids: Sequence[str], *, clean: bool) -> l
     return socks
 
 
-def _part(socks: Sequence[socket.socket]) -> None:
+def _part(socks: Sequence[Socket]) -> None:
     for sock in socks:
         sock.sendall(wire.BYE)
         sock.shutdown(socket.SHUT_WR)
