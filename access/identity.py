@@ -42,7 +42,7 @@ class Identity:
 
     def pack(self) -> bytes:
         """Raises ValueError for one that is larger than an identity may be."""
-        if self == ANONYMOUS:
+        if self is ANONYMOUS or self == ANONYMOUS:
             return b""
         grants = [(int(grant.rights), grant.filters) for grant in self.grants]
         data = bytes(_pack((_VERSION, self.user, self.how, self.groups, self.attributes, grants)))

@@ -79,9 +79,9 @@ class Fitting:
         self._denying = [position for position, rule in enumerate(rules) if not rule.allow]
         self._found: FilterTrie[int] | None = None
 
-    def bind(self, values: Values) -> tuple[Bound, ...]:
-        """Those without placeholders are the same for all."""
-        return tuple([same or rule.bind(values) for same, rule in zip(self._same, self.rules, strict=True)])
+    def bind(self, position: int, values: Values) -> Bound:
+        """One without placeholders is the same for all."""
+        return self._same[position] or self.rules[position].bind(values)
 
     def naming(self, topic: bytes) -> Sequence[int]:
         """The positions of all that may name this topic, whatever is filled in, in order."""
@@ -108,7 +108,7 @@ class Fitting:
 class RuledProfile:
     """A profile by rules.  Shared by all connections whom the same rules fit with the same values and grants.
 
-    What is filled in is made when the first question comes: of connections that never ask nothing is kept.
+    A rule is filled in when the first question comes that it may have a say about: most connections never ask for most rules.
     """
 
     __slots__ = ("__weakref__", "_allowed", "_bound", "_fitting", "_grants", "_shelf", "_values", "publishable", "readable")
@@ -118,7 +118,7 @@ class RuledProfile:
         self._values = values
         self._grants = grants
         self._shelf = shelf
-        self._bound: tuple[Bound, ...] | None = None
+        self._bound: dict[int, Bound] = {}
         self.publishable: set[bytes] = set()
         self.readable: set[bytes] = set()
         self._allowed = {int(Right.PUBLISH): self.publishable, int(Right.SUBSCRIBE): self.readable}
@@ -128,24 +128,27 @@ class RuledProfile:
         allowed = self._allowed.get(int(right))
         if allowed is not None and topic in allowed:
             return True
-        bound = self._rules()
-        rules = [bound[position] for position in self._fitting.naming(topic)]
-        if not decide([*rules, *self._grants], right, topic):
+        if not decide(self._rules(self._fitting.naming(topic)), right, topic):
             return False
         self._shelf.put(self._allowed.setdefault(int(right), set()) if allowed is None else allowed, topic)
         return True
 
     def grant(self, right: Right, topic_filter: bytes) -> Extent:
-        bound = self._rules()
-        rules = [bound[position] for position in self._fitting.touching(topic_filter)]
-        return decide_filter([*rules, *self._grants], right, topic_filter)
+        return decide_filter(self._rules(self._fitting.touching(topic_filter)), right, topic_filter)
 
     def forget(self) -> None:
         """What was found: it is decided again."""
         for topics in self._allowed.values():
             topics.clear()
 
-    def _rules(self) -> tuple[Bound, ...]:
-        if self._bound is None:
-            self._bound = self._fitting.bind(self._values)
-        return self._bound
+    def _rules(self, positions: Sequence[int]) -> list[Bound]:
+        """Those at these positions, and the grants behind them."""
+        bound = self._bound
+        rules: list[Bound] = []
+        for position in positions:
+            rule = bound.get(position)
+            if rule is None:
+                rule = bound[position] = self._fitting.bind(position, self._values)
+            rules.append(rule)
+        rules += self._grants
+        return rules

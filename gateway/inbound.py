@@ -44,6 +44,7 @@ _AT_ONCE, _KEPT, _QOS1, _QOS2 = 0, 1, 2, 3
 """What the flags of a PUBLISH mean for its way: QoS 0, QoS 0 that goes to the shard as well (with RETAIN, or to be stored for
 durable sessions under store_qos0), QoS 1, QoS 2."""
 _DOLLAR = 0x24
+_NOT_RETAINED = bytes(range(0, 256, 2))
 _NO_BODY = b"\0"
 
 
@@ -89,14 +90,15 @@ class Inbound:
             run = _marked(run, self._persistence)
         flags, topics = run.flags, run.topics
         count = len(flags)
+        of_all = bytes(flags)
         state.counters.publishes_received += count
         state.counters.publish_bytes_received += sum(map(len, run.bodies))
-        ways = bytes(flags).translate(self._ways)
-        if not state.options.retain and any(flag & 1 for flag in flags):
+        ways = of_all.translate(self._ways)
+        if not state.options.retain and of_all.translate(None, _NOT_RETAINED):
             self._closing.violation(connection, "RETAIN, which is not available", ReasonCode.RETAIN_NOT_SUPPORTED)  # [MQTT-3.2.2-14]
             return
         profile = connection.profile
-        permitted = profile is None or (profile.publishable.issuperset(topics) and not any(flag & 1 for flag in flags))
+        permitted = profile is None or (profile.publishable.issuperset(topics) and not of_all.translate(None, _NOT_RETAINED))
         dollars = _DOLLAR in [topic[0] for topic in topics]
         if permitted and not dollars:
             if ways.count(_QOS1) == count:

@@ -193,3 +193,24 @@ def test_a_denied_part_makes_a_filter_guarded_and_each_topic_is_judged() -> None
     assert found == [Extent.SOME, Extent.NONE, Extent.ALL]
     assert anybody.may(Right.SUBSCRIBE, b"plant/1") and not anybody.may(Right.SUBSCRIBE, b"plant/secret/1")
     assert anybody.may(Right.PUBLISH, b"plant/secret/1")
+
+
+class _Asked(dict[str, bytes]):
+    """Values, and how often one was asked for."""
+
+    times = 0
+
+    def get(self, key: str, default: bytes | None = None) -> bytes | None:  # type: ignore[override]  # of all that dict.get can be, what is used
+        self.times += 1
+        return super().get(key, default)
+
+
+def test_a_question_fills_in_no_rules_that_have_nothing_to_say() -> None:
+    """Of many rules with placeholders a connection pays for those that its topics name."""
+    rules = parse_rules(
+        "version = 1\n" + "".join(f'[[rule]]\nallow = ["all"]\ntopics = ["r{number}/${{user}}/#"]\n' for number in range(100))
+    )
+    values = _Asked(user=b"u")
+    profile = RuledProfile(Fitting(rules), values, (), Shelf())
+    assert profile.may(Right.PUBLISH, b"r7/u/x") and not profile.may(Right.PUBLISH, b"r7/v/x")
+    assert values.times == 1
