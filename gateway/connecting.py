@@ -8,7 +8,8 @@ lock of the client (PROTOCOLS 5); a durable session then needs the session actor
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
 
 from access.profile import Profile
 from gateway.aliases import AliasesOut
@@ -35,6 +36,7 @@ RECEIVE_MAXIMUM_DEFAULT = 65_535
 KEEP_ALIVE_GRACE = 1_500
 """Milliseconds for a second of keep alive: one and a half times [MQTT-3.1.2-22]."""
 SUPERSEDED_EARLY_MAX = 10_000
+CONNACKS_KEPT = 256
 
 
 class Connecting:
@@ -264,8 +266,7 @@ class Connecting:
         state = self._state
         packet = connection.request
         assert packet is not None
-        properties = self._properties(connection, packet)
-        connack = encode(connection.version, Connack(connection.present, ReasonCode.SUCCESS, properties))
+        connack = self._connack(connection, packet)
         if not connection.fits(connack):
             self._closing.refuse(
                 connection, ReasonCode.PACKET_TOO_LARGE, f"CONNACK of {len(connack)} bytes, at most {connection.packet_max}"
@@ -280,28 +281,29 @@ class Connecting:
             state.wheel.after(min(connection.keep_alive_ms, KEEP_ALIVE_LOOK_MS), (Deadline.KEEP_ALIVE, connection))
         return True
 
-    def _properties(self, connection: Connection, packet: Connect) -> Properties:
-        properties = Properties()
-        if connection.version != MQTT_5:
-            return properties
+    def _connack(self, connection: Connection, packet: Connect) -> bytes:
+        version, present = connection.version, connection.present
+        if version != MQTT_5:
+            return _usual_connack(version, present, _NOTHING_MORE)
         options = self._state.options
         asked_s = packet.properties.session_expiry_interval or 0
         # As CONNECT found them: the settings may have changed since.
         keep_alive_s = connection.keep_alive_ms // KEEP_ALIVE_GRACE
         receive_max_in = connection.receive_max_in
-        return replace(
-            properties,
-            session_expiry_interval=connection.expiry_s if connection.expiry_s != asked_s else None,
-            assigned_client_identifier=connection.client.decode() if connection.assigned else None,
-            server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
-            receive_maximum=receive_max_in if receive_max_in != RECEIVE_MAXIMUM_DEFAULT else None,
-            topic_alias_maximum=options.topic_alias_maximum or None,
-            retain_available=None if options.retain else 0,
-            maximum_packet_size=connection.origin.packet_bytes_max or options.packet_bytes_max,
-            shared_subscription_available=None if options.shared and (connection.memory or not connection.durable) else 0,
-            authentication_method=connection.auth_method,  # [MQTT-4.12.0-5]
-            authentication_data=connection.last_word,
+        own = connection.assigned or connection.last_word is not None
+        told = _Told(
+            session_expiry=connection.expiry_s if connection.expiry_s != asked_s else None,
+            assigned=connection.client.decode() if connection.assigned else None,
+            keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
+            receive_max=receive_max_in if receive_max_in != RECEIVE_MAXIMUM_DEFAULT else None,
+            alias_max=options.topic_alias_maximum or None,
+            retain=None if options.retain else 0,
+            packet_max=connection.origin.packet_bytes_max or options.packet_bytes_max,
+            shared=None if options.shared and (connection.memory or not connection.durable) else 0,
+            method=connection.auth_method,  # [MQTT-4.12.0-5]
+            data=connection.last_word,
         )
+        return (_new_connack if own else _usual_connack)(version, present, told)
 
     def release_held(self, connection: Connection) -> list[Item]:
         """What came along with CONNECT, once the connection is online; it is read again."""
@@ -337,3 +339,41 @@ def _will(packet: Connect) -> Will | None:
         return None
     delay_s = will.properties.will_delay_interval or 0
     return Will(will.topic, will.qos, will.retain, delay_s, make_body(will.properties, will.payload))
+
+
+class _Told(NamedTuple):
+    """What a CONNACK that says yes says besides, to a client of MQTT 5; None: nothing about that."""
+
+    session_expiry: int | None = None
+    assigned: str | None = None
+    keep_alive: int | None = None
+    receive_max: int | None = None
+    alias_max: int | None = None
+    retain: int | None = None
+    packet_max: int | None = None
+    shared: int | None = None
+    method: str | None = None
+    data: bytes | None = None
+
+
+_NOTHING_MORE = _Told()
+
+
+def _new_connack(version: int, present: bool, told: _Told) -> bytes:
+    properties = Properties(
+        session_expiry_interval=told.session_expiry,
+        assigned_client_identifier=told.assigned,
+        server_keep_alive=told.keep_alive,
+        receive_maximum=told.receive_max,
+        topic_alias_maximum=told.alias_max,
+        retain_available=told.retain,
+        maximum_packet_size=told.packet_max,
+        shared_subscription_available=told.shared,
+        authentication_method=told.method,
+        authentication_data=told.data,
+    )
+    return encode(version, Connack(present, ReasonCode.SUCCESS, properties))
+
+
+# Most clients are told what others were told before; what is one client's own is never kept.
+_usual_connack = lru_cache(CONNACKS_KEPT)(_new_connack)

@@ -58,6 +58,22 @@ def test_connack_of_mqtt_5_says_what_the_broker_will_take() -> None:
     assert shell.answer() == [Write(client.socket, encode(5, Connack(False, ReasonCode.SUCCESS, without)))]
 
 
+def test_nobody_is_told_in_connack_what_is_another_clients() -> None:
+    """One after the other: a keep alive that is shortened and one that is not, an id that is assigned, MQTT 3.1.1, and the first again."""
+    shell = Shell(Options(keep_alive_max_s=60))
+    told = []
+    for version, client_id, keep_alive in ((5, "c1", 60), (5, "c2", 100), (5, "", 60), (5, "", 60), (4, "c3", 100), (5, "c4", 60)):
+        client = shell.client(version)
+        client.send(Connect(version, client_id, keep_alive=keep_alive))
+        (write,) = shell.answer()
+        assert isinstance(write, Write) and write.socket == client.socket
+        told.append(write.data)
+    usual = encode(5, Connack(False, ReasonCode.SUCCESS, ANNOUNCED))
+    shortened = encode(5, Connack(False, ReasonCode.SUCCESS, replace(ANNOUNCED, server_keep_alive=60)))
+    assert [told[0], told[1], told[4], told[5]] == [usual, shortened, b"\x20\x02\x00\x00", usual]
+    assert len({usual, told[2], told[3]}) == 3
+
+
 def test_connack_of_a_durable_session_says_that_it_has_no_shared_subscriptions() -> None:
     """Only sessions that end with their connection have them."""
     shell = Shell()
