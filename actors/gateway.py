@@ -10,7 +10,7 @@ import os
 import random
 import secrets
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import structlog
 
@@ -171,6 +171,9 @@ class GatewayServer:
         self.filters_max = config.mqtt.filters_per_packet_max
         self.user_properties_max = config.mqtt.user_properties_max
         self._doors.change(door_options(config))
+        if self._started is not None and self._doors.infos != self._started.listeners:
+            self._started = replace(self._started, listeners=self._doors.infos)
+            announce(self._topology, self._started)
         self._desk.reconfigure(config)
         self._feed(SettingsChanged(gateway_options(config)))
 
@@ -179,7 +182,7 @@ class GatewayServer:
         self._desk.took(bundle)
 
     def counters(self) -> dict[str, int]:
-        return {**asdict(self._core.counters), "connections": len(self._connections)}
+        return {**asdict(self._core.counters), "connections": len(self._connections), "accepts_exhausted": self._doors.exhaustions}
 
     # ------------------------------------------------------------------ listening
 

@@ -14,6 +14,7 @@ import asyncio
 import errno
 import socket
 import ssl
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Protocol
 
@@ -24,7 +25,7 @@ from actors.listening.arrival import Arrival
 from actors.listening.complaints import Complaints
 from actors.listening.options import ENCRYPTED, DoorOptions
 from actors.listening.proxied import Introduction
-from actors.listening.sockets import listen_at, listen_on
+from actors.listening.sockets import inode_of, listen_at, listen_on, remove_own
 from actors.topology import ListenerInfo
 from gateway.transport.limits import Limiter
 from gateway.transport.proxy import Found, plain_address
@@ -44,6 +45,9 @@ class DoorOwner(Protocol):
     def context(self, listener: str) -> ssl.SSLContext:
         """The one in force."""
 
+    def exhausted(self, listener: str, cause: str) -> None:
+        """It rests, because there are no descriptors for those who come."""
+
 
 class Door:
     """made -> open -> (paused <-> open) -> closed."""
@@ -56,6 +60,10 @@ class Door:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._listening: list[socket.socket] = []
+        self._file = ("", 0)
+        """Path and inode of a unix socket."""
+        self.infos: tuple[ListenerInfo, ...] = ()
+        """Where it listens, and what has to be said there first."""
         self._here: dict[Arrival, str | None] = {}
         """Connections that were handed on, and the address that the limits know them by."""
         self._introductions: dict[socket.socket, Introduction] = {}
@@ -76,6 +84,7 @@ class Door:
             self.close()
             raise
         self._accept(True)
+        self.infos = tuple(infos)
         return infos
 
     def pause(self) -> None:
@@ -88,6 +97,7 @@ class Door:
         for listening in self._listening:
             listening.close()
         self._listening.clear()
+        remove_own(*self._file)
         for accepted, introduction in list(self._introductions.items()):
             introduction.cancel()
             accepted.close()
@@ -99,6 +109,7 @@ class Door:
         """From now on; where it listens stays."""
         self.options = options
         self.limiter.limits = options.limits
+        self.infos = tuple([replace(info, plain=options.plain) for info in self.infos])
 
     def gone(self, arrival: Arrival) -> None:
         """A connection that was handed on is over.  Told twice, it is once."""
@@ -125,6 +136,7 @@ class Door:
         options = self.options
         path = unix_path(options.path, self._gateway)
         self._listening.append(listen_on(path, options.mode, options.backlog))
+        self._file = path, inode_of(path)
         return ListenerInfo(self._gateway, options.kind, path, 0, False, options.name, options.plain)
 
     def _accept(self, wanted: bool) -> None:
@@ -165,6 +177,7 @@ class Door:
                 if error.errno not in _EXHAUSTED:
                     continue  # It was closed by its peer before we took it.
                 log.error("listener.exhausted", listener=self.options.name, cause=error.strerror, again_in_s=EXHAUSTED_PAUSE_S)
+                self._owner.exhausted(self.options.name, str(error.strerror).lower())
                 self._rest(EXHAUSTED_PAUSE_S)
                 return
             self._enter(accepted, peer, now_ms)

@@ -13,6 +13,7 @@ from actors.connection import ClientConnection, ConnectionOwner
 from actors.listening.arrival import Arrival
 from actors.listening.contexts import Contexts
 from actors.listening.door import Door
+from actors.listening.exhausted import Exhausted
 from actors.listening.options import WEB, DoorOptions
 from actors.listening.websocket import WebSocketConnection
 from actors.topology import ListenerInfo
@@ -30,6 +31,7 @@ class Doors:
         self._owner = owner
         self._gateway = gateway
         self._contexts = Contexts(run_dir, name, owner.revoked)
+        self._exhausted = Exhausted(run_dir, name)
         self._doors: dict[str, Door] = {}
         self._sockets = count(1)
 
@@ -56,9 +58,20 @@ class Doors:
 
     def close(self) -> None:
         self._contexts.close()
+        self._exhausted.close()
         for door in self._doors.values():
             door.close()
         self._doors.clear()
+
+    @property
+    def infos(self) -> tuple[ListenerInfo, ...]:
+        """Of all that are open, as they are now."""
+        return tuple([info for door in self._doors.values() for info in door.infos])
+
+    @property
+    def exhaustions(self) -> int:
+        """How often a door had to rest, because there were no descriptors."""
+        return self._exhausted.times
 
     # ------------------------------------------------------------------ DoorOwner
 
@@ -68,6 +81,9 @@ class Doors:
 
     def context(self, listener: str) -> ssl.SSLContext:
         return self._contexts.current(listener)
+
+    def exhausted(self, listener: str, cause: str) -> None:
+        self._exhausted.met(listener, cause)
 
 
 def former_port(run_dir: Path, name: str) -> int:

@@ -64,6 +64,20 @@ def listen_on(path: str, mode: int, backlog: int) -> socket.socket:
     return listening
 
 
+def inode_of(path: str) -> int:
+    """Of the file at this path; 0: there is none."""
+    try:
+        return os.lstat(path).st_ino
+    except OSError:
+        return 0
+
+
+def remove_own(path: str, inode: int) -> None:
+    """The file of a unix socket that is not listened on any more.  One that somebody has put there since is left alone."""
+    if inode and inode_of(path) == inode:
+        Path(path).unlink(missing_ok=True)
+
+
 def _remove_stale(path: str) -> None:
     try:
         found = os.lstat(path)

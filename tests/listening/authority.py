@@ -58,9 +58,10 @@ class Authority:
             certificate.serial_number,
         )
 
-    def revoke(self, *serials: int) -> str:
-        """A new list of all that are revoked."""
-        builder = x509.CertificateRevocationListBuilder().issuer_name(_name(self.name)).last_update(NOW - DAY).next_update(NOW + DAY)
+    def revoke(self, *serials: int, days: float = 1) -> str:
+        """A new list of all that are revoked; days: until the next is due, below 0: it was."""
+        builder = x509.CertificateRevocationListBuilder().issuer_name(_name(self.name))
+        builder = builder.last_update(NOW - 10 * DAY).next_update(NOW + days * DAY)
         for serial in serials:
             revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(NOW - DAY).build()
             builder = builder.add_revoked_certificate(revoked)

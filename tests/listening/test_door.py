@@ -8,13 +8,17 @@ import socket
 import ssl
 import stat
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from ipaddress import ip_network
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
+from actors.alarms import read_alarms
 from actors.listening import door as door_module
-from actors.listening.options import DoorOptions, Kind, TlsOptions
+from actors.listening import exhausted
+from actors.listening.options import DoorOptions, Kind, ProxyOptions, TlsOptions
 from actors.listening.sockets import CannotListen, listen_on
 from gateway.transport.limits import Limits
 from tests.listening.authority import Authority
@@ -124,9 +128,10 @@ async def test_limits_change_while_the_door_is_open(house: House) -> None:
     await says(first, b"\xc0\0", b"\xd0\0")
 
 
-async def test_without_descriptors_nobody_is_lost(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They wait in the backlog, and are served when there are descriptors again."""
+async def test_without_descriptors_nobody_is_lost(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait in the backlog, and are served when there are descriptors again; an alarm says so while it lasts."""
     monkeypatch.setattr(door_module, "EXHAUSTED_PAUSE_S", 0.01)
+    monkeypatch.setattr(exhausted, "CALM_SECONDS", 0.03)
     (info,) = await house.open(options())
     waiting = socket.socket()
     waiting.setblocking(False)
@@ -142,11 +147,15 @@ async def test_without_descriptors_nobody_is_lost(house: House, monkeypatch: pyt
         loop = asyncio.get_running_loop()
         await loop.sock_connect(waiting, ("127.0.0.1", info.port))
         await loop.sock_sendall(waiting, CONNECT)
+        await house.turns(lambda: house.doors.exhaustions > 1)
         assert not house.here
     finally:
         for descriptor in taken:
             os.close(descriptor)
+    (alarm,) = read_alarms(tmp_path)
+    assert alarm.kind == "descriptors" and "listeners.tcp: too many open files" in alarm.cause
     assert await asyncio.wait_for(loop.sock_recv(waiting, 4), 5) == CONNACK
+    await house.turns(lambda: not read_alarms(tmp_path))
     waiting.close()
 
 
@@ -159,6 +168,29 @@ async def test_after_its_end_nobody_comes_in_and_who_is_there_stays(house: House
     with pytest.raises(OSError):
         await connected(info)
     await says(first, b"\xc0\0", b"\xd0\0")
+
+
+async def test_the_file_of_a_socket_goes_with_its_door(house: House, short_dir: Path) -> None:
+    """One that somebody else has put in its place stays."""
+    path = short_dir / "mqtt.sock"
+    await house.open(options("unix", path=str(path)))
+    house.doors.close()
+    assert not path.exists()
+    await house.open(options("unix", path=str(path)))
+    path.unlink()
+    path.write_text("another's")
+    house.doors.close()
+    assert path.read_text() == "another's"
+
+
+async def test_what_has_to_be_said_first_is_announced_as_it_is_now(house: House) -> None:
+    """A listener whose PROXY header is wanted from now on takes no plain CONNECT."""
+    (info,) = await house.open(options())
+    assert house.doors.infos == (info,)
+    house.doors.change([replace(options(), proxy=ProxyOptions("any", (ip_network("10.0.0.0/8"),)))])
+    assert house.doors.infos == (replace(info, plain=False),)
+    house.doors.change([options()])
+    assert house.doors.infos == (info,)
 
 
 # ---------------------------------------------------------------------------------------------- WebSocket

@@ -191,6 +191,25 @@ async def test_certificates_that_are_revoked_later_are_told(house: House, author
     assert await is_refused(info, client(authority, two))
 
 
+async def test_a_list_whose_time_is_over_refuses_all_who_show_a_certificate(house: House, authority: Authority) -> None:
+    """Nobody knows who was revoked since; who is there stays, and with a new list they come in again."""
+    good = authority.issue("good")
+    options = door(mutual(authority, "optional", crl=authority.revoke()), "cn")
+    (info,) = await house.open(options)
+    there = await connected(info, client(authority, good))
+    await speaks_mqtt(there)
+    authority.revoke(days=-1)
+    house.doors.change([options])
+    await house.until_looked()
+    assert await is_refused(info, client(authority, good))
+    await says(there, b"\xc0\0", b"\xd0\0")
+    await speaks_mqtt(await connected(info, client(authority)))
+    authority.revoke()
+    house.doors.change([options])
+    await house.until_looked()
+    await speaks_mqtt(await connected(info, client(authority, good)))
+
+
 async def test_who_says_nothing_or_speaks_plainly_has_no_part_in_mqtt(house: House, authority: Authority) -> None:
     """The one is closed when the time of the handshake is over, the other at once."""
     issued = authority.issue("broker")
