@@ -1,8 +1,9 @@
 """`python -m benchmarks.conformance`: other people's test suites against Holdfast, with a list of what may fail and why.
 
-The suites are no part of this repository; HOLDFAST_CONFORMANCE names the directory with their runners. Each runner writes a JSON report;
-its own verdict is not used. Every failure that the exceptions file does not name fails the command, and so does an exception whose tests
-ran and passed, because a list that is longer than the truth hides the next mistake. What was skipped is printed with its reason.
+The suites are no part of this repository; HOLDFAST_CONFORMANCE names the directory with their runners. Each suite gets a broker of its
+own, with the settings that its tests ask for, and its runner writes a JSON report; its own verdict is not used. Every failure that the
+exceptions file does not name fails the command, and so does an exception whose tests ran and passed, because a list that is longer than
+the truth hides the next mistake. What was skipped is printed with its reason.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -32,6 +33,21 @@ UNSET: Final = (
 )
 SUITES: Final = ("paho311", "paho5", "clients", "durable")
 SUITE_S: Final = 1800
+RULES: Final = """\
+version = 1
+
+[[rule]]
+deny = ["subscribe"]
+topics = ["test/nosubscribe"]
+
+[[rule]]
+allow = ["all"]
+topics = ["#", "$SYS/#", "$TopicA/#"]
+"""
+"""What paho's suites want refused, and everything else that they do."""
+PAHO: Final = ("paho311", "paho5")
+SERVER_KEEP_ALIVE: Final = {"mqtt.keepalive_max": "60s"}
+"""What paho's test of it expects to be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +159,24 @@ class Place:
     crash: str
 
 
-def holdfast_place(data_dir: Path, port: int) -> Place:
+def holdfast_place(data_dir: Path, port: int, settings: Mapping[str, str]) -> Place:
     """Holdfast, restarted by the peer script as every comparison does it."""
-    peer, where = shlex.quote(str(PEER)), f"{shlex.quote(str(data_dir))} {port}"
+    peer, where = f"HOLDFAST_SET={shlex.quote(as_words(settings))} {shlex.quote(str(PEER))}", f"{shlex.quote(str(data_dir))} {port}"
     return Place("127.0.0.1", port, f"{peer} stop {where} && {peer} start {where}", f"{peer} restart9 {where}")
+
+
+def as_words(settings: Mapping[str, str]) -> str:
+    """In the form of HOLDFAST_SET."""
+    return " ".join(f"{key}={value}" for key, value in settings.items())
+
+
+def settings_for(suite: str, work: Path) -> dict[str, str]:
+    """What the tests of this suite ask of a broker beyond its defaults; files of it are written into `work`."""
+    if suite not in PAHO:
+        return {}
+    rules = work / "rules.toml"
+    rules.write_text(RULES)
+    return {"access.rules": str(rules), **(SERVER_KEEP_ALIVE if suite == "paho5" else {})}
 
 
 def run_suite(directory: Path, suite: str, place: Place, extra: Sequence[str], work: Path) -> list[Row]:
@@ -187,7 +217,7 @@ def conformance(
                 place = Place("127.0.0.1", port, restart_cmd, crash_cmd)
                 rows = [row for suite in chosen for row in run_suite(suites, suite, place, extra, Path(work))]
             else:
-                rows = _on_holdfast(suites, chosen, extra, Path(work))
+                rows = [row for suite in chosen for row in _on_holdfast(suites, suite, extra, Path(work))]
     except RunFailed as failure:
         print(f"FAIL conformance: {failure}", file=sys.stderr)
         raise typer.Exit(2) from None
@@ -196,18 +226,19 @@ def conformance(
     raise typer.Exit(0 if verdict.good else 1)
 
 
-def _on_holdfast(suites: Path, chosen: Sequence[str], extra: Sequence[str], work: Path) -> list[Row]:
-    data_dir, port = work / "holdfast", free_port()
-    place = holdfast_place(data_dir, port)
+def _on_holdfast(suites: Path, suite: str, extra: Sequence[str], work: Path) -> list[Row]:
+    data_dir, port, settings = work / suite, free_port(), settings_for(suite, work)
+    place = holdfast_place(data_dir, port, settings)
     try:
-        _peer("start", data_dir, port)
-        return [row for suite in chosen for row in run_suite(suites, suite, place, extra, work)]
+        _peer("start", data_dir, port, settings)
+        return run_suite(suites, suite, place, [*extra, *(["--acl"] if suite in PAHO else [])], work)
     finally:
-        _peer("stop", data_dir, port)
+        _peer("stop", data_dir, port, settings)
 
 
-def _peer(word: str, data_dir: Path, port: int) -> None:
-    done = subprocess.run([str(PEER), word, str(data_dir), str(port)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+def _peer(word: str, data_dir: Path, port: int, settings: Mapping[str, str]) -> None:
+    words = ["env", f"HOLDFAST_SET={as_words(settings)}", str(PEER), word, str(data_dir), str(port)]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     if done.returncode:
         raise RunFailed(f"`{PEER.name} {word}` ended with {done.returncode}")
 

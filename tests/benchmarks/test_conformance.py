@@ -9,7 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.conformance import EXCEPTIONS, Exempt, Place, Row, judge, read_exceptions, report, run_suite
+from access.identity import ANONYMOUS
+from access.rights import Extent, Right
+from access.rules import compile_access
+from access.rules_file import parse_rules
+from benchmarks.conformance import (
+    EXCEPTIONS,
+    Exempt,
+    Place,
+    Row,
+    as_words,
+    holdfast_place,
+    judge,
+    read_exceptions,
+    report,
+    run_suite,
+    settings_for,
+)
 from benchmarks.workers import RunFailed
 
 WILL = Exempt("clients", "*/willdelay5", "later")
@@ -88,6 +104,21 @@ def test_a_runner_is_called_with_the_broker_and_its_report_is_read(tmp_path: Pat
     (tmp_path / "run_clients").write_text(RUNNER)
     found = run_suite(tmp_path, "clients", Place("127.0.0.1", 7, "r", "c"), [], tmp_path)
     assert found == [Row("clients", "127.0.0.1 7", "PASS", "")]
+
+
+def test_pahos_suites_get_the_broker_that_their_tests_ask_for(tmp_path: Path) -> None:
+    """One filter is refused and nothing else, and MQTT 5 clients are told a keep alive; also by the broker that a test restarts."""
+    settings = settings_for("paho5", tmp_path)
+    assert settings == {"access.rules": str(tmp_path / "rules.toml"), "mqtt.keepalive_max": "60s"}
+    assert settings_for("paho311", tmp_path).keys() == {"access.rules"} and settings_for("clients", tmp_path) == {}
+    profile = compile_access(1, parse_rules((tmp_path / "rules.toml").read_text()), claims=False, decides=False).profile(
+        ANONYMOUS, b"c", "", ""
+    )
+    assert profile is not None and profile.grant(Right.SUBSCRIBE, b"test/nosubscribe") is Extent.NONE
+    assert all(profile.grant(Right.SUBSCRIBE, each) is not Extent.NONE for each in (b"#", b"+/+", b"TopicA/B"))
+    assert all(profile.may(Right.PUBLISH | Right.RETAIN, each) for each in (b"TopicA", b"$TopicA/B", b"/TopicA"))
+    place = holdfast_place(tmp_path / "data", 7, settings)
+    assert all(f"HOLDFAST_SET='{as_words(settings)}'" in command for command in (place.restart, place.crash))
 
 
 @pytest.mark.parametrize("runner", ["", "import json, sys; open(sys.argv[4], 'w').write(json.dumps({'tests': []}))"])
