@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import groupby, takewhile
 
+from access.rights import Right
 from gateway.closing import Closing
 from gateway.connecting import is_as_said, is_reserved
 from gateway.connection import AWAITING_ANSWER, AWAITING_PUBREL, OWN_BOUND, SHARD_BOUND, Connection, Phase
@@ -143,11 +144,12 @@ class Inbound:
                 self._refuse(connection, way, packet_id, connection.sent + answered_later, ReasonCode.TOPIC_NAME_INVALID)
                 continue
             # What is under way already was permitted when it came: refused now, its id would be free for the client, and taken here.
-            if profile is not None and not (way == _QOS2 and packet_id in qos2_in) and not may_publish(profile, run.flags[index], topic):
+            under_way = way == _QOS2 and packet_id in qos2_in
+            if profile is not None and not under_way and not may_publish(profile, run.flags[index], topic, seconds is not None):
                 if way == _QOS2 and connection.present:
                     run = _not_permitted(run, index)  # Its home knows whether it was taken over a former connection.
                 else:
-                    self._denied(connection, run.flags[index], topic)
+                    self._denied(connection, publishing(run.flags[index], seconds is not None), topic)
                     self._refuse(connection, way, packet_id, connection.sent + answered_later, ReasonCode.NOT_AUTHORIZED)
                     continue
             if way <= _KEPT:
@@ -202,9 +204,9 @@ class Inbound:
             state.outbox.pause(connection, SHARD_BOUND)
             queue.paused[connection] = None
 
-    def _denied(self, connection: Connection, flags: int, topic: bytes) -> None:
+    def _denied(self, connection: Connection, right: Right, topic: bytes) -> None:
         self._state.counters.publishes_denied += 1
-        self._state.denials.note(connection.client, publishing(flags), topic)
+        self._state.denials.note(connection.client, right, topic)
 
     def _refuse(self, connection: Connection, way: int, packet_id: int, after: int, code: ReasonCode) -> None:
         if way <= _KEPT:
@@ -292,7 +294,7 @@ class Inbound:
             elif code == REPEATED:
                 state.counters.publishes_repeated += 1
             elif code == REFUSED_RULES:
-                self._denied(connection, entry.flags[index], entry.topics[index])
+                self._denied(connection, publishing(entry.flags[index], isinstance(entry, Delay)), entry.topics[index])
                 if is_5:
                     reason = ReasonCode.NOT_AUTHORIZED
             elif code == REFUSED_QUOTA:

@@ -110,10 +110,11 @@ def may_subscribe(profile: Profile, topic_filter: bytes) -> bool:
     return profile.grant(Right.SUBSCRIBE, topic_filter) is not Extent.NONE
 
 
-def publishing(flags: int) -> Right:
+def publishing(flags: int, delayed: bool = False) -> Right:
     """What a PUBLISH, or a will, with these flags needs."""
-    return Right.PUBLISH | Right.RETAIN if flags & 1 else Right.PUBLISH
+    right = Right.PUBLISH | Right.RETAIN if flags & 1 else Right.PUBLISH
+    return right | Right.DELAY if delayed else right
 
 
-def may_publish(profile: Profile, flags: int, topic: bytes) -> bool:
-    return profile.may(publishing(flags), topic)
+def may_publish(profile: Profile, flags: int, topic: bytes, delayed: bool = False) -> bool:
+    return profile.may(publishing(flags, delayed), topic)

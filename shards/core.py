@@ -188,7 +188,8 @@ class ShardCore:
             "expiry_suspended": int(self._homes.suspended),
             **{f"gc_found_{kind}": count for kind, count in self.gc_found.items()}, **self.retention.counters,
             "wills_denied": self._judging.wills_denied, "retained_withheld": self._judging.retained_withheld,
-            "messages_delayed": self._delayed.count, "retained_expired": self._retained.expired,
+            "messages_delayed": self._delayed.count, "delayed_denied": self._judging.delayed_denied,
+            "retained_expired": self._retained.expired,
             "writers": len(self._writers), "messages_appended": self._writers.appended, "appends_repeated": self._writers.repeated,
         }  # fmt: skip
 
@@ -427,8 +428,8 @@ class ShardCore:
     def _settle(self, out: Outcome, wall_ms: int) -> int:
         """What a change of homes causes: wills enter the log, old gateways and the owner are told after the commit."""
         outbox = 0
-        for client, will, identity in out.wills:
-            if not self._judging.may_enter(client, identity, will.retain, will.topic):
+        for client, will, identity, delayed in out.wills:
+            if not self._judging.may_enter(client, identity, will.retain, will.topic, delayed):
                 continue
             flags = self._publishing.entering_flags(will.qos, will.retain, will.topic)
             outbox = max(outbox, self._publishing.enter(self._draft, client, identity, flags, will.topic, will.body, wall_ms)[1])

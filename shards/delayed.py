@@ -98,7 +98,11 @@ class Delayed:
         draft.delete(DELAYED + timer.client)
         self.count -= 1
         draft.put(_COUNT_ROW, pack_row((self.count,)))
-        out.wills.append(FiredWill(row.client, Will(row.topic, row.qos, row.retain, 0, row.body), row.identity))
+        out.wills.append(FiredWill(row.client, Will(row.topic, row.qos, row.retain, 0, row.body), row.identity, delayed=True))
+
+    def size(self, draft: Draft, timer: Timer) -> int:
+        """Bytes that enter with this timer."""
+        return len(draft.get(DELAYED + timer.client) or b"") if timer.kind == DELAYED_DUE else 0
 
     def implies(self, draft: Draft, timer: Timer) -> bool:
         """Whether a row stands for this timer."""

@@ -81,6 +81,7 @@ class FiredWill(NamedTuple):
     client: bytes
     will: Will
     identity: bytes
+    delayed: bool = False
 
 
 @dataclass(slots=True)

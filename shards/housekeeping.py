@@ -32,7 +32,7 @@ from shards.retention import Retention
 from shards.rows import META, pack_row
 from shards.store import Store
 from shards.sweep import Sweep
-from shards.timers import DELAYED_DUE, Timers
+from shards.timers import DELAYED_DUE, Timer, Timers
 from shards.writers import Writers
 
 AGE_ROW = META + b"age"
@@ -42,6 +42,8 @@ AGE_EVERY_MS = 10_000
 GATEWAY_LOST_AFTER_US = 20_000_000
 LOST_CONNECTIONS_PER_RECORD = 500
 TIMERS_PER_RECORD = 250
+DUE_BYTES_PER_RECORD = 1 << 20
+"""Of delayed messages that are due; what is over it enters with the next record, so that a crowd of large ones keeps nothing waiting."""
 ROWS_ERASED_PER_RECORD = 500
 IN_FLIGHT_MAX = 4
 PREPARED_AT = 0.9
@@ -149,7 +151,7 @@ class Housekeeping:
 
     def _expire(self, draft: Draft, out: Outcome) -> None:
         homes, age_ms = self._homes, self._age_ms
-        due = [] if homes.suspended else self._timers.take_due(draft, age_ms, TIMERS_PER_RECORD)
+        due = [] if homes.suspended else self._due(draft)
         if self._started_age_ms is None:
             self._started_age_ms = age_ms
         if due:
@@ -172,6 +174,9 @@ class Housekeeping:
             if self._sweep.sweeps != sweeps:
                 # Work that was told and went astray is told again.
                 self._owners.look_again()
+
+    def _due(self, draft: Draft) -> list[Timer]:
+        return self._timers.take_due(draft, self._age_ms, TIMERS_PER_RECORD, self._delayed.size, DUE_BYTES_PER_RECORD)
 
     # ------------------------------------------------------------------ lost gateways
 

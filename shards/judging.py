@@ -1,4 +1,5 @@
-"""Whether somebody who is not connected may still do what was left behind: a will that is due, a retained message that is given out.
+"""Whether somebody who is not connected may still do what was left behind: a will or a delayed message that is due, a
+retained message that is given out.
 
 Who it is was written down as bytes (access.identity) when it was left.  From where he came is not known any more, so rules about listeners
 and networks deny, and allow nothing.  An identity that cannot be read allows nothing either.
@@ -30,6 +31,7 @@ class Judging:
         self._profiles: dict[tuple[bytes, bytes], Profile | None] = {}
         self.denials = Denials()
         self.wills_denied = 0
+        self.delayed_denied = 0
         self.retained_withheld = 0
 
     def changed(self, access: Access) -> None:
@@ -38,11 +40,15 @@ class Judging:
         self.judges = access.profile(ANONYMOUS, b"", "", "") is not None
         self._profiles.clear()
 
-    def may_enter(self, client: bytes, identity: bytes | None, retain: int | bool, topic: bytes) -> bool:
-        """A will that is due."""
-        if self._may(client, identity, Right.PUBLISH | Right.RETAIN if retain else Right.PUBLISH, topic):
+    def may_enter(self, client: bytes, identity: bytes | None, retain: int | bool, topic: bytes, delayed: bool = False) -> bool:
+        """A will that is due, or a delayed message."""
+        right = Right.PUBLISH | Right.RETAIN if retain else Right.PUBLISH
+        if self._may(client, identity, right | Right.DELAY if delayed else right, topic):
             return True
-        self.wills_denied += 1
+        if delayed:
+            self.delayed_denied += 1
+        else:
+            self.wills_denied += 1
         return False
 
     def may_be_kept(self, client: bytes, identity: bytes | None, topic: bytes) -> bool:

@@ -8,6 +8,7 @@ Holds: no row is due earlier than `next_due_ms`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from shards.draft import Draft
@@ -45,15 +46,19 @@ class Timers:
     def of_key(key: bytes) -> Timer:
         return Timer(int.from_bytes(key[1:9], "big"), key[9:10], key[10:])
 
-    def take_due(self, draft: Draft, age_ms: int, limit: int) -> list[Timer]:
-        """Timers due by now, erased in this record; at most `limit`, the rest at the next tick."""
+    def take_due(self, draft: Draft, age_ms: int, limit: int, size: Callable[[Draft, Timer], int], bytes_max: int) -> list[Timer]:
+        """Timers due by now, erased in this record; the rest at the next tick.  At most `limit`, and `bytes_max` of what `size` says comes
+        with them: the first one is taken whatever its size."""
         if age_ms < self.next_due_ms:
             return []
         rows = draft.scan(TIMER, limit + 1, TIMER + u64(self.next_due_ms))
         taken: list[Timer] = []
+        left = bytes_max
         for key, _ in rows:
             timer = self.of_key(key)
-            if timer.due_ms > age_ms or len(taken) == limit:
+            if timer.due_ms <= age_ms:
+                left -= size(draft, timer)
+            if timer.due_ms > age_ms or len(taken) == limit or (taken and left < 0):
                 self.next_due_ms = timer.due_ms
                 return taken
             draft.delete(key)

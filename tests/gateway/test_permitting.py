@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from access.denials import Denial
 from access.identity import Identity
 from access.profile import Profile
 from access.rights import Extent, Right
@@ -13,6 +14,7 @@ from mqtt.packets import Ack, AckKind, AckRun, Connect, PublishRun, Suback, Subs
 from mqtt.reason import ReasonCode
 from sessions.frames import PUBACK, PUBREC, Acked, Deliver
 from shards.frames import Connect as ConnectEntry
+from shards.frames import Delay
 from shards.messages import encode_message
 from tests.gateway.scripted import Client, Shell, message, subscribe
 
@@ -96,6 +98,21 @@ def test_a_message_with_retain_needs_the_right_to_retain() -> None:
     client.send(message(b"a", b"2", 1, 2, retain=True))
     shell.answer()
     assert [topic for _, topic, _ in shell.homes.stored] == [b"a"] and shell.core.counters.publishes_denied == 1
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_delayed_message_needs_the_right_to_delay(version: int) -> None:
+    """On top of publish, at the topic behind the delay; without it, it goes nowhere and is counted like others."""
+    shell = under(c=Topics(b"a", denied=Right.DELAY), d=Topics(b"a"))
+    client, other = shell.online("c", version), shell.online("d", version)
+    client.send(message(b"$delayed/5/a", b"1", 1, 1), message(b"a", b"2", 1, 2))
+    shell.answer()
+    refused = Ack(AckKind.PUBACK, 1, R.NOT_AUTHORIZED) if version == 5 else AckRun(AckKind.PUBACK, [1])
+    assert client.take()[0] == refused and shell.core.counters.publishes_denied == 1
+    assert shell.core.denied() == [Denial(b"c", Right.PUBLISH | Right.DELAY, b"a", 1)]
+    other.send(message(b"$delayed/5/a", b"3", 1, 1), message(b"$delayed/5/x", b"4", 1, 2))
+    delays = [entry.topics for request in shell.requests for entry in request.entries if isinstance(entry, Delay)]
+    assert delays == [[b"a"]] and shell.core.counters.publishes_denied == 2
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -6,8 +6,11 @@ from random import Random
 
 import pytest
 
+from access.denials import Denial
 from access.identity import Identity
-from access.rules import CLOSED
+from access.rights import Right
+from access.rules import CLOSED, compile_access
+from access.rules_file import parse_rules
 from mqtt.body import make_body
 from mqtt.packets import Properties
 from shards.events import AccessChanged, QuotaChanged
@@ -27,6 +30,7 @@ from shards.frames import (
     RetainedMessages,
     RetainedPage,
 )
+from shards.housekeeping import DUE_BYTES_PER_RECORD
 from shards.messages import header
 from shards.options import ShardOptions
 from shards.rows import DELAYED, TIMER
@@ -207,16 +211,56 @@ def test_the_publisher_may_be_gone_when_it_is_due() -> None:
     assert entered(h) == [b"a"]
 
 
-def test_rights_are_asked_for_again_when_it_is_due() -> None:
-    """By whose it is: who may nothing any more has delayed nothing."""
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("right", ["publish", "retain", "delay", "all"])
+def test_rights_are_asked_for_again_when_it_is_due(right: str, crash: bool) -> None:
+    """Publish, delay, and retain where it is retained: who has lost one has delayed nothing, and it is counted and told to the log; who
+    was not told to go has."""
     h = linked()
-    (reply,) = h.ask(G, Connect(b"c", True, 0, 5, None, identity=Identity("ann", "password").pack()))
-    assert isinstance(reply, Connected)
     route(h, b"#")
-    take(h, delay(b"c", reply.conn, (5, b"a")))
+    for name in ("ann", "bob"):
+        (reply,) = h.ask(G, Connect(name.encode(), True, 0, 5, None, identity=Identity(name, "password").pack()))
+        assert isinstance(reply, Connected)
+        take(h, delay(name.encode(), reply.conn, (5, b"a/" + name.encode()), retain=1))
+    if crash:
+        h.reopen()
+        h.link(G, "gateway", "g0:b")
+        h.link(S, "session", "s0:b")
+    text = f"version = 1\n[[rule]]\ndeny = ['{right}']\ntopics = ['#']\nusers = ['ann']\n[[rule]]\nallow = ['all']\ntopics = ['#']\n"
+    h.core.handle(AccessChanged(compile_access(2, parse_rules(text), claims=False, decides=False)))
+    h.pass_time(6 * SECOND)
+    assert entered(h) == [b"a/bob"] and [live.topic for live in h.take(G, Live)] == [b"a/bob"]
+    assert (h.core.counters["messages_delayed"], h.core.counters["delayed_denied"], h.core.counters["wills_denied"]) == (0, 1, 0)
+    assert h.core.denied() == [Denial(b"ann", Right.PUBLISH | Right.RETAIN | Right.DELAY, b"a/ann", 1)]
+
+
+def test_without_valid_rules_nothing_enters() -> None:
+    """Rules are wanted and none can be read: a fault of the configuration fails closed."""
+    h = linked()
+    conn = connect(h, b"c").conn
+    route(h, b"#")
+    take(h, delay(b"c", conn, (5, b"a")))
     h.core.handle(AccessChanged(CLOSED))
     h.pass_time(6 * SECOND)
     assert entered(h) == [] and h.take(G, Live) == [] and h.core.counters["messages_delayed"] == 0
+
+
+def test_a_record_takes_so_many_bytes_of_what_is_due() -> None:
+    """Large messages that are due at once enter in several records, in order, one at least in each; the others wait for the next turn."""
+    h = linked()
+    conn = connect(h, b"c").conn
+    large = b"\0" + b"x" * (DUE_BYTES_PER_RECORD * 2 // 5)
+    rows = [(5, b"t/%d" % number) for number in range(5)]
+    take(h, delay(b"c", conn, *rows, bodies=[large] * 5))
+    over = b"\0" + b"x" * (DUE_BYTES_PER_RECORD + 1)
+    take(h, delay(b"c", conn, (5, b"t/5"), (5, b"t/6"), bodies=[over, b"\0"], ids=[6, 7]))
+    h.now_ms += 6 * SECOND
+    per_turn: list[list[bytes]] = []
+    while h.core.counters["messages_delayed"]:
+        h.tick()
+        per_turn.append([live.topic for live in h.take(G, Live)])
+        assert h.core.busy == bool(h.core.counters["messages_delayed"]), "the rest waits for the next turn only"
+    assert per_turn == [[b"t/0", b"t/1"], [b"t/2", b"t/3"], [b"t/4"], [b"t/5"], [b"t/6"]]
 
 
 def test_retain_counts_from_when_it_enters() -> None:

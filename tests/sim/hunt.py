@@ -9,17 +9,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from abc import abstractmethod
 from pathlib import Path
 
 from tests.hunting import MISFITS, Ground, Misfit
+from tests.sim.broker import Plant
 from tests.sim.planted import ALL, RARE, Planted
 from tests.sim.simulation import Failed, run
 
 
-class Simulated(Ground[type[Planted]]):
-    faults = (*ALL, *RARE)
-    table = Path(__file__).with_name("catches.json")
-    seeds_max = 500
+class Worlds(Ground[type[Planted]]):
+    """Histories of one kind of world; seeds_max: how many of them a fault may take."""
+
+    @abstractmethod
+    def history(self, seed: int, plant: Plant | None) -> None:
+        """Raises Failed."""
 
     def name(self, fault: type[Planted]) -> str:
         return fault.name
@@ -27,7 +31,7 @@ class Simulated(Ground[type[Planted]]):
     def trial(self, fault: type[Planted], seed: int) -> tuple[str, int]:
         plant = fault()
         try:
-            run(seed, plant=plant)
+            self.history(seed, plant)
         except Failed as failed:
             if isinstance(failed.__cause__, MISFITS):
                 raise Misfit(f"{fault.name}: {failed.__cause__!r}") from failed
@@ -36,10 +40,19 @@ class Simulated(Ground[type[Planted]]):
 
     def holds(self, seed: int) -> bool:
         try:
-            run(seed)
+            self.history(seed, None)
         except Failed:
             return False
         return True
+
+
+class Simulated(Worlds):
+    faults = (*ALL, *RARE)
+    table = Path(__file__).with_name("catches.json")
+    seeds_max = 500
+
+    def history(self, seed: int, plant: Plant | None) -> None:
+        run(seed, plant=plant)
 
 
 SIMULATED = Simulated()

@@ -23,7 +23,8 @@ SHARE = b"$share/"
 @dataclass(slots=True, eq=False)
 class Message:
     """One application message.  number: its place in its stream.  sent_us: the first PUBLISH.  acked_us: PUBACK or PUBREC
-    left the gateway.  expires: it has an expiry interval, so it may be missing.  will: the connection attempt it is the will of."""
+    left the gateway.  expires: it has an expiry interval, so it may be missing.  will: the connection attempt it is the will of.
+    delay_s: it is published to `$delayed/SECONDS/topic` (tests.sim.delaying); -1: it is not."""
 
     payload: bytes
     publisher: bytes
@@ -32,6 +33,7 @@ class Message:
     retain: bool
     expires: bool = False
     will: int = 0
+    delay_s: int = -1
     number: int = 0
     sent_us: int = -1
     again: bool = False

@@ -99,7 +99,8 @@ class Publishing:
         if message.expires and self._client.temper.version == MQTT_5:
             properties = Properties(message_expiry_interval=2)
         world.note(self._client.id, "publishes", message)
-        self._client.send(Publish(dup << 3 | message.qos << 1 | message.retain, packet_id, message.topic, message.payload, properties))
+        topic = message.topic if message.delay_s < 0 else b"$delayed/%d/%b" % (message.delay_s, message.topic)
+        self._client.send(Publish(dup << 3 | message.qos << 1 | message.retain, packet_id, topic, message.payload, properties))
 
     def _next_id(self) -> int:
         while True:
