@@ -20,7 +20,7 @@ from gateway.delaying import DELAYED
 from gateway.ephemeral import EphemeralSession
 from gateway.events import Opened
 from gateway.permitting import entitle, may_publish, publishing
-from gateway.reasons import WORDS
+from gateway.reasons import LOST_MESSAGES, WORDS
 from gateway.state import KEEP_ALIVE_LOOK_MS, Deadline, State
 from gateway.zones import zone_of
 from mqtt.body import make_body
@@ -250,7 +250,7 @@ class Connecting:
             expiry_s = None if frame.known else 0
             self._closing.refuse(connection, ReasonCode(frame.code), "the session actor refused the connection", expiry_s)
             return False
-        return self._accept(connection)
+        return self._accept(connection, LOST_MESSAGES if frame.lost else "")
 
     def _attach(self, connection: Connection) -> None:
         connection.attached = True
@@ -261,12 +261,15 @@ class Connecting:
         self._state.outbox.to_session(connection.session, attach)
 
     # ---------------------------------------------------------------- CONNACK
-    def _accept(self, connection: Connection) -> bool:
-        """Whether the connection is online now: a client that does not take our CONNACK is refused [MQTT-3.1.2-24]."""
+    def _accept(self, connection: Connection, why: str = "") -> bool:
+        """Whether the connection is online now: a client that does not take our CONNACK is refused [MQTT-3.1.2-24].  why: what people
+        are to be told with it."""
         state = self._state
         packet = connection.request
         assert packet is not None
-        connack = self._connack(connection, packet)
+        connack = self._connack(connection, packet, why if connection.problem else "")
+        if why and not connection.fits(connack):
+            connack = self._connack(connection, packet, "")
         if not connection.fits(connack):
             self._closing.refuse(
                 connection, ReasonCode.PACKET_TOO_LARGE, f"CONNACK of {len(connack)} bytes, at most {connection.packet_max}"
@@ -281,7 +284,7 @@ class Connecting:
             state.wheel.after(min(connection.keep_alive_ms, KEEP_ALIVE_LOOK_MS), (Deadline.KEEP_ALIVE, connection))
         return True
 
-    def _connack(self, connection: Connection, packet: Connect) -> bytes:
+    def _connack(self, connection: Connection, packet: Connect, why: str) -> bytes:
         version, present = connection.version, connection.present
         if version != MQTT_5:
             return _usual_connack(version, present, _NOTHING_MORE)
@@ -302,6 +305,7 @@ class Connecting:
             shared=None if options.shared and (connection.memory or not connection.durable) else 0,
             method=connection.auth_method,  # [MQTT-4.12.0-5]
             data=connection.last_word,
+            why=why or None,
         )
         return (_new_connack if own else _usual_connack)(version, present, told)
 
@@ -354,6 +358,7 @@ class _Told(NamedTuple):
     shared: int | None = None
     method: str | None = None
     data: bytes | None = None
+    why: str | None = None
 
 
 _NOTHING_MORE = _Told()
@@ -371,6 +376,7 @@ def _new_connack(version: int, present: bool, told: _Told) -> bytes:
         shared_subscription_available=told.shared,
         authentication_method=told.method,
         authentication_data=told.data,
+        reason_string=told.why,
     )
     return encode(version, Connack(present, ReasonCode.SUCCESS, properties))
 

@@ -1,4 +1,4 @@
-"""Reason strings: what an answer that says no tells people, beside its code.
+"""Reason strings: what an answer that says no tells people, beside its code, and what a CONNACK that says yes tells of a loss.
 
 A client gets one when it did not ask to be spared (Request Problem Information 0) and the packet with it is not larger than the client
 takes [MQTT-3.2.2-19, -3.4.2-2, -3.14.2-3]; else the packet goes without.  What is said is about the client's own packets and connection:
@@ -32,6 +32,8 @@ WORDS: Final[dict[ReasonCode, str]] = {
     ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED: "shared subscriptions are not for this session",
 }
 """What is said of a code when nothing more is known, or is to be said."""
+LOST_MESSAGES: Final = "messages of this session were gone before it could get them; `holdfast storage losses` says which"
+"""With a CONNACK that lets the client in: its session has a loss record that it was not told of."""
 _OF_LOGINS: Final = frozenset(
     (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED, ReasonCode.BANNED, ReasonCode.BAD_AUTHENTICATION_METHOD)
 )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mqtt.packets import MQTT_5
 from mqtt.reason import ReasonCode
 from sessions.acks import Acks
 from sessions.committing import Committing, Home
@@ -178,11 +179,18 @@ class Attaching:
             (sub.terms.filter, sub.terms.qos, sub.terms.options | (ROUTED if sub.routed and not sub.terms.qos else 0), sub.terms.identifier)
             for sub in session.subs.values()
         ]
-        state.to_gateway(waiting.link, Attached(frame.conn, 0, subscriptions))
+        state.to_gateway(waiting.link, Attached(frame.conn, 0, subscriptions, lost=self._tell_loss(session, frame.version)))
         self._reading.attach(session, frame.receive_max)
         self._acks.resume(session)
         if session.has_changes:
             self._committing.soon(session)
+
+    def _tell_loss(self, session: Session, version: int) -> bool:
+        """Whether CONNACK is to say that messages were lost: the first one that can, and then no more until there is another loss."""
+        if not session.untold or version != MQTT_5:
+            return False
+        session.untold, session.progress_dirty = False, True
+        return True
 
     def _refuse(self, link: int, frame: Attach) -> None:
         self._state.counters.attach_refused += 1

@@ -163,6 +163,7 @@ class Committing:
                 sent2,
                 [-number if two.is_finished(number) else number for number in session.received],
                 session.losses,
+                session.untold,
             )
         )
 

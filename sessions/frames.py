@@ -54,12 +54,14 @@ class Attached(NamedTuple):
     subscriptions: (filter, granted qos, options, identifier) for the gateway's live table; none of sessions in memory.  options:
     as in Subscribe, and ROUTED for one of QoS 0 that has a route all the same, because it was made under store_qos0.
     known False: it was refused because that session is not in this memory (any more), so its home has to end it.
+    lost: messages were gone before the session could get them, and CONNACK has not said so yet.
     """
 
     conn: int
     code: int
     subscriptions: list[tuple[bytes, int, int, int]]
     known: bool = True
+    lost: bool = False
 
 
 class Subscribe(NamedTuple):

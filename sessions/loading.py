@@ -60,7 +60,7 @@ def restore(
         for shard, start in sub.starts:
             saved = places.get((sub.sub_id, shard))
             sub.cursors.append(Cursor(sub, shard, saved if saved is not None else Place(start), saved))
-    session.losses = progress.losses
+    session.losses, session.untold = progress.losses, progress.untold
     for _, value in by_family[LOSS]:
         session.newest_loss = LossRow(*unpack_row(value))
     close_again(session)

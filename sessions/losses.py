@@ -82,7 +82,7 @@ class Losses:
             kept = row
         else:
             kept = _added(newest, row) if newest is not None else row
-        session.newest_loss = kept
+        session.newest_loss, session.untold = kept, True
         session.rows[LOSS, u64(session.losses)] = pack_row(kept)
         session.tell_when_committed(lambda: self._committed(session, row))
 

@@ -93,7 +93,7 @@ class Session:
         "adding", "after_commit", "attached", "busy", "client", "commits_done", "committing", "conn", "dropped", "held", "home",
         "in_heartbeat", "in_lazy", "later", "link", "losses", "newest_loss", "one", "operations", "places", "progress_dirty", "queries",
         "ranges", "reads", "received", "releases", "removals", "rereads", "reserved", "reserved_bytes", "retained", "rows", "running",
-        "session_id", "starving", "subs", "two", "uncertain", "window",
+        "session_id", "starving", "subs", "two", "uncertain", "untold", "window",
     )  # fmt: skip
 
     def __init__(self, client: bytes, session_id: int, home: int, one: Track, two: Track, ranges: RangeLog) -> None:
@@ -149,6 +149,8 @@ class Session:
         self.removals: deque[tuple[int, Callable[[], None]]] = deque()
         """Routes to be removed, and losses to be told, after a commit: also when the session is dropped while it is under way."""
         # What is lost.
+        self.untold = False
+        """It has lost something since the last CONNACK that said so."""
         self.losses = 0
         """How many loss rows it has.  newest_loss: the last of them, when it is known."""
         self.newest_loss: LossRow | None = None

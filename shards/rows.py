@@ -97,8 +97,10 @@ def pack_range(row: RangeRow) -> bytes:
 
 
 def pack_progress(row: ProgressRow) -> bytes:
-    """Only a session that has lost something has the last element."""
-    return pack_row(row if row.losses else row[:-1])
+    """Only a session that has lost something has the last but one element, and only one that has to be told so the last."""
+    if row.untold:
+        return pack_row(row)
+    return pack_row(row[:-1] if row.losses else row[:-2])
 
 
 def pack_session(row: SessionRow) -> bytes:
@@ -194,7 +196,8 @@ class ProgressRow(NamedTuple):
 
     received2: QoS 2 numbers above committed2 for which PUBREC arrived (PUBREL goes out after this is committed); negative when
     the exchange is over too, and only waits for a number below it.
-    next_range: the number of the next range row.  losses: how many loss rows there are.
+    next_range: the number of the next range row.  losses: how many loss rows there are.  untold: its client has lost something since
+    the last CONNACK that said so.
     """
 
     next_range: int
@@ -206,6 +209,7 @@ class ProgressRow(NamedTuple):
     sent2: int
     received2: list[int]
     losses: int = 0
+    untold: bool = False
 
 
 LOSSES_PER_SESSION_MAX = 100

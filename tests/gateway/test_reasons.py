@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gateway.connection import Connection
-from gateway.events import FromShard, Malformed, Opened
-from gateway.reasons import REASON_CHARS_MAX, cause, explained
+from gateway.events import FromSession, FromShard, Malformed, Opened, ToSession
+from gateway.reasons import LOST_MESSAGES, REASON_CHARS_MAX, cause, explained
 from mqtt.decode import Decoder
 from mqtt.encode import encode
-from mqtt.packets import AckKind, AckRun, Connack, Connect, Disconnect, Subscribe, Subscription, Will
+from mqtt.packets import AckKind, AckRun, Connack, Connect, Disconnect, Properties, Subscribe, Subscription, Will
 from mqtt.reason import ReasonCode
+from sessions.frames import Attach, Attached
 from shards.frames import Superseded
 from tests.gateway.scripted import Client, Shell, message
 
@@ -47,6 +48,21 @@ def test_a_client_may_ask_to_be_spared(asked: int, said: int) -> None:
     """Request Problem Information [MQTT-3.1.2-29]; who does not mention it is as above."""
     shell = Shell()
     assert len(_no_to_everything(shell, shell.online("c", 5, request_problem_information=asked))) == said
+
+
+@pytest.mark.parametrize(("version", "problem", "said"), [(5, None, True), (5, 0, False), (4, None, False)])
+def test_a_connack_that_lets_in_tells_of_a_loss(version: int, problem: int | None, said: bool) -> None:
+    """The session actor says that messages were gone before the session could get them; who did not ask to be spared hears of it."""
+    shell = Shell()
+    client = shell.client(version)
+    properties = Properties(session_expiry_interval=9, request_problem_information=problem) if version == 5 else Properties()
+    client.send(Connect(version, "c", False, properties=properties))
+    (attach,) = [effect.frame for effect in shell.answer() if isinstance(effect, ToSession)]
+    assert isinstance(attach, Attach)
+    shell.turn(FromSession(0, Attached(attach.conn, 0, [], lost=True)))
+    (connack,) = client.take()
+    assert isinstance(connack, Connack) and connack.reason is ReasonCode.SUCCESS
+    assert client.reasons == ([LOST_MESSAGES] if said else [])
 
 
 def test_a_packet_goes_without_when_it_would_be_too_large() -> None:

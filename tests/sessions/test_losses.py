@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sessions.events import ToldBy
-from sessions.frames import SendPubrel
+from sessions.frames import Attach, Attached, SendPubrel
 from sessions.options import SessionOptions
 from sessions.seqno import SPAN_MAX
 from shards.frames import Commit, Gone, Place, Polled, RangeRead
@@ -402,3 +402,30 @@ def test_a_commit_that_is_refused_says_nothing() -> None:
     s.home.connect(CLIENT)
     s.rest()
     assert s.told == [] and s.loss_rows() == [] and s.core.counters.losses == 0
+
+
+def attached(s: Script, version: int = 5) -> bool:
+    """Whether the CONNACK of its next connection says that messages were lost."""
+    conn, present, session_id, _ = s.home.connect(CLIENT, False)
+    s.gateway(Attach(CLIENT, conn, session_id, present, version, 100))
+    s.rest()
+    (answer,) = [frame for frame in s.take_sent() if isinstance(frame, Attached)]
+    s.detach(conn)
+    s.rest()
+    return answer.lost
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_next_connack_tells_of_a_loss_and_those_behind_it_do_not(restarts: bool) -> None:
+    """Whatever process answers it.  A client of 3.1.1 cannot be told: the next one of MQTT 5 is.  Another loss is told anew."""
+    s, _ = away()
+    for generation in (1, 2):
+        s.publish(1)
+        s.home.roll()
+        s.home.dropped.add(generation)
+        assert not attached(s), "it is met behind this CONNACK"
+        for version, told in ((4, False), (5, True), (5, False)):
+            if restarts:
+                s.start()
+                s.owned()
+            assert attached(s, version) is told

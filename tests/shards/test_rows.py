@@ -51,6 +51,7 @@ GOLDEN = {
         "dc00110101c4016101000002c3919201c408313233343536373805cd012c010a0000909401040000",
     ),
     "progress of a session that has lost something": (ProgressRow(3, 10, 21, 20, 0, 1, 0, [4], 2), "9a01030a1514000100910402"),
+    "progress of a session that is to be told of a loss": (ProgressRow(3, 10, 21, 20, 0, 1, 0, [4], 2, True), "9b01030a1514000100910402c3"),
     "loss": (
         LossRow(1, b"a/+", 2, 7, "default", 4, 300, rows.NOT_COUNTED, 1, 2, 3, "period"),
         "9e0101c403612f2b0207a764656661756c7404cd012cff010203a6706572696f6400",
