@@ -82,7 +82,16 @@ class Holdfast:
         self._run([*words, *(word for setting in self._settings for word in ("--set", setting))], START_S)
 
     def groups(self) -> Groups:
-        return status_groups(self._run(["status", "--json", "--data-dir", str(self.data_dir)], STOP_S))
+        return status_groups(self._status())
+
+    def roles(self) -> Groups:
+        """Process ids by what `holdfast status` says that they are."""
+        processes = json.loads(self._status())["processes"]
+        roles = sorted({str(process["role"]) for process in processes})
+        return {role: tuple(int(process["pid"]) for process in processes if process["role"] == role) for role in roles}
+
+    def _status(self) -> str:
+        return self._run(["status", "--json", "--data-dir", str(self.data_dir)], STOP_S)
 
     def stop(self) -> None:
         self._run(["down", "--data-dir", str(self.data_dir)], STOP_S)
