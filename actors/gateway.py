@@ -44,6 +44,8 @@ from gateway.events import (
     FromPeer,
     FromSession,
     FromShard,
+    HoldingsQuery,
+    HoldingsTold,
     IdentitiesRevoked,
     Malformed,
     Opened,
@@ -68,10 +70,11 @@ from gateway.events import (
     Wake,
     Write,
 )  # fmt: skip
+from gateway.retained import NO_PAGE
 from mqtt.packets import Item
 from mqtt.topics import TopicNames
 from sessions import frames as session_frames
-from shards.frames import Frame, Live, Reply, Result, RetainedMessages, RetainedPage, Superseded
+from shards.frames import Frame, Holdings, HoldingsFound, Live, Reply, Result, RetainedMessages, RetainedPage, Superseded
 from shards.slots import SlotTable
 
 log = structlog.get_logger(__name__)
@@ -277,6 +280,8 @@ class GatewayServer:
                         connection.read(not paused)
                 case RetainedQuery(shard, id, topic_filter, after, count_max):
                     self._shards[shard].query(id, RetainedPage(topic_filter, after, count_max))
+                case HoldingsQuery(shard):
+                    self._shards[shard].query(NO_PAGE, Holdings())
                 case Authenticate(socket, attempt, login):
                     self._desk.ask(socket, attempt, login)
                 case ContinueAuth(socket, attempt, data):
@@ -301,6 +306,8 @@ class GatewayServer:
                 self._feed(FromShard(shard, frame))
             case Result(id, RetainedMessages(values, next_after)):
                 self._feed(RetainedTold(shard, id, values, next_after))
+            case Result(_, HoldingsFound() as found):
+                self._feed(HoldingsTold(shard, found))
             case Result(id, None):
                 self._feed(RetainedTold(shard, id, None, b""))
             case _:

@@ -39,6 +39,7 @@ from gateway.events import (
     FromPeer,
     FromSession,
     FromShard,
+    HoldingsTold,
     IdentitiesRevoked,
     Malformed,
     Opened,
@@ -204,6 +205,8 @@ class GatewayCore:
                     self._fanout.entered_everywhere(frame)
             case RetainedTold(shard, query, values, next_after):
                 self._retained.told(shard, query, values, next_after)
+            case HoldingsTold(shard, found):
+                self._system.held(shard, found)
             case ShardLinked(shard):
                 self._shard_linked(shard)
             case ShardLost(shard):

@@ -17,7 +17,7 @@ from gateway.frames import Frame as PeerFrame
 from gateway.options import Options
 from mqtt.packets import Item
 from sessions.frames import Frame as SessionFrame
-from shards.frames import Entry, Live, Reply, Superseded
+from shards.frames import Entry, HoldingsFound, Live, Reply, Superseded
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,14 @@ class RetainedTold:
     id: int
     values: list[bytes] | None
     next_after: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HoldingsTold:
+    """The result of a HoldingsQuery."""
+
+    shard: int
+    found: HoldingsFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +225,7 @@ class Stopping:
 
 
 Event: TypeAlias = (
-    Opened | Received | Malformed | SocketLost | Congested | ShardLinked | ShardLost | Replied | FromShard | RetainedTold
+    Opened | Received | Malformed | SocketLost | Congested | ShardLinked | ShardLost | Replied | FromShard | RetainedTold | HoldingsTold
     | SessionLinked | SessionLost | FromSession | PeerLinked | PeerLost | FromPeer | TickEnded | Stopping | SettingsChanged
     | AccessChanged | Authenticated | AuthChallenged | AuthRefused | IdentitiesRevoked
 )  # fmt: skip
@@ -276,6 +284,13 @@ class RetainedQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldingsQuery:
+    """How much a shard holds, for `$SYS`; lost with the link."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
 class ToSession:
     session: int
     frame: SessionFrame
@@ -320,6 +335,6 @@ class Wake:
 
 
 Effect: TypeAlias = (
-    Write | CloseSocket | PauseReading | SetVersion | ToShard | RetainedQuery | ToSession | ToPeer | Wake
+    Write | CloseSocket | PauseReading | SetVersion | ToShard | RetainedQuery | HoldingsQuery | ToSession | ToPeer | Wake
     | Authenticate | ContinueAuth | ForgetAuth
 )  # fmt: skip

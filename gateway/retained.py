@@ -20,6 +20,9 @@ from mqtt.encode import PublishTemplate
 from mqtt.topics import has_wildcard
 from shards.messages import QOS_MASK, header
 
+NO_PAGE = 0
+"""In place of the number of a query: it is about something else."""
+
 
 @dataclass(slots=True)
 class _Fetch:

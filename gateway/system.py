@@ -6,6 +6,8 @@ it to a new subscription with RETAIN 1, as a retained message would be.  Nothing
 
     Counts of all -> the first gateway -> totals and loads -> messages to subscribers, SystemTable to the others
 
+What only the store knows it asks of every shard, for the next time; it is told when all have answered once.
+
 When the first gateway ends, the next one goes on with what the counters of all say then; those of a gateway that has gone are gone
 with the first one that had heard of them.  docs/mqtt.md says which of mosquitto's names there are, and what each counts.
 
@@ -17,7 +19,7 @@ from __future__ import annotations
 from math import exp
 from typing import Final
 
-from gateway.events import ToPeer
+from gateway.events import HoldingsQuery, ToPeer
 from gateway.fanout import Fanout
 from gateway.frames import HANDED_ON, Counts, SystemTable
 from gateway.live import LiveSub, LiveTable
@@ -26,6 +28,7 @@ from gateway.sending import Sending
 from gateway.state import State
 from mqtt.encode import PublishTemplate
 from mqtt.topics import matches
+from shards.frames import HoldingsFound
 from shards.persistence import NOT_STORED
 
 SYSTEM: Final = b"$SYS/"
@@ -67,6 +70,9 @@ class SystemTopics:
         self._most = 0
         self._told_ms = 0
         self._since_ms: int | None = None
+        self._held: dict[int, HoldingsFound] = {}
+        """By shard, as told last."""
+        self._expired = 0
 
     # ---------------------------------------------------------------- other gateways
     def received(self, link: int, frame: Counts | SystemTable) -> None:
@@ -78,6 +84,25 @@ class SystemTopics:
         elif len(frame.values) == len(_GAUGES) + len(_TOTALS):
             # Of another number when the other gateway is of another version.
             self._of[peer.gateway] = frame.values
+
+    # ---------------------------------------------------------------- shards
+    def held(self, shard: int, found: HoldingsFound) -> None:
+        """What a shard counts from its start begins anew when it does."""
+        before = self._held.get(shard)
+        known = before.expired if before is not None and before.expired <= found.expired else 0
+        self._expired += found.expired - known
+        self._held[shard] = found
+
+    def _of_the_store(self, connected: int) -> dict[str, object]:
+        if self._held.keys() != {*self._state.slots.shards}:
+            return {}
+        held = self._held.values()
+        away, messages = sum(each.away for each in held), sum(each.messages for each in held)
+        return {
+            "clients/total": connected + away, "clients/disconnected": away, "clients/inactive": away, "clients/expired": self._expired,
+            "messages/stored": messages, "store/messages/count": messages, "store/messages/bytes": sum(each.bytes for each in held),
+            "retained messages/count": sum(each.retained for each in held),
+        }  # fmt: skip
 
     # ---------------------------------------------------------------- a turn of the loop
     def turn(self, now_ms: int) -> None:
@@ -93,6 +118,7 @@ class SystemTopics:
             self._state.outbox.effects.append(ToPeer(first[1], Counts(counts)))
         else:
             self._publish(now_ms, counts)
+            self._state.outbox.effects += [HoldingsQuery(shard) for shard in sorted(self._state.shards_linked)]
 
     def next_ms(self) -> int | None:
         """When it is time again; None: never."""
@@ -156,6 +182,7 @@ class SystemTopics:
             "clients/maximum": self._most,
             "clients/active": gauges[0],
             **dict(zip(_GAUGES, gauges, strict=True)),
+            **self._of_the_store(gauges[0]),
             **{name: total for name, total in zip(_TOTALS, self._totals, strict=True) if name not in _LOAD_ONLY},
         }
         for name, loads in self._loads.items():

@@ -9,11 +9,14 @@ from typing import assert_never
 
 from shards.cuts import Cuts
 from shards.draft import Draft
+from shards.homes import Homes
 from shards.leases import LeaseTable
 from shards.owners import Owners
 from shards.queries import (
     Ask,
     Cut,
+    Holdings,
+    HoldingsFound,
     Leases,
     Load,
     Poll,
@@ -31,13 +34,16 @@ from shards.reading import Reader
 from shards.retained import RetainedHome
 from shards.retention import Retention
 from shards.routes import Routes
+from shards.store import Counts, GenerationDamaged, GenerationDropped, Store
 from shards.unread import page
+
+_NOT_COUNTED = Counts(0, 0)
 
 
 class Answering:
     def __init__(
         self, draft: Draft, owners: Owners, reader: Reader, routes: Routes, retained: RetainedHome, leases: LeaseTable,
-        retention: Retention, cuts: Cuts,
+        retention: Retention, cuts: Cuts, homes: Homes, store: Store,
     ) -> None:  # fmt: skip
         self._draft = draft
         self._owners = owners
@@ -47,6 +53,8 @@ class Answering:
         self._leases = leases
         self._retention = retention
         self._cuts = cuts
+        self._homes = homes
+        self._store = store
 
     @staticmethod
     def waits(ask: Ask) -> bool:
@@ -77,5 +85,18 @@ class Answering:
                 return self._retention.state()
             case Cut():
                 return self._cuts.found(watermark)
+            case Holdings():
+                return self._holdings()
             case _ as never:
                 assert_never(never)
+
+    def _holdings(self) -> HoldingsFound:
+        counted = [self._counted(info.id) for info in self._store.generations()]
+        messages, size = sum(counts.rows for counts in counted), sum(counts.bytes for counts in counted)
+        return HoldingsFound(self._homes.away, self._homes.sessions_expired, messages, size, self._retained.held.count)
+
+    def _counted(self, generation: int) -> Counts:
+        try:
+            return self._store.counts(generation) or _NOT_COUNTED
+        except (GenerationDamaged, GenerationDropped):
+            return _NOT_COUNTED

@@ -150,7 +150,8 @@ class ShardCore:
         self._leases = LeaseTable(engine, store, self._clock, self._routes)
         self.retention = Retention(shard, max(slots.shards) + 1, engine, store, self._leases, options)
         self._answering = Answering(
-            self._draft, self._owners, self._reader, self._routes, self._retained, self._leases, self.retention, self._cuts
+            self._draft, self._owners, self._reader, self._routes, self._retained, self._leases, self.retention, self._cuts, self._homes,
+            store,
         )  # fmt: skip
         self._housekeeping = Housekeeping(
             engine, store, self._homes, self._owners, self._inbox, timers, self._clock, options, self.retention, self._writers,

@@ -7,7 +7,7 @@ it as an array without a copy; byte strings are UTF-8 where MQTT has strings.
 
 Who sends what:
 
-    gateway  -> shard    Request(Publish, Delay, Release, Connect, Disconnect, Check)   Beat, Query(RetainedPage)
+    gateway  -> shard    Request(Publish, Delay, Release, Connect, Disconnect, Check)   Beat, Query(RetainedPage, Holdings)
     session  -> shard    Request(Own, Commit, Route, WorkDone)                      Beat, FeedWant, FeedTaken,
                                                                                     Query(Load, Poll, ReadRange, RetainedPage,
                                                                                           RoutesOf, Unknown)
@@ -90,6 +90,8 @@ from shards.queries import (
     Cut,
     CutFound,
     Gone,
+    Holdings,
+    HoldingsFound,
     Leases,
     LeasesFound,
     Load,
@@ -118,7 +120,8 @@ from shards.queries import (
 __all__ = [
     "APPEND_FORBIDDEN", "APPEND_FULL", "APPEND_REPEATED", "APPEND_SENSELESS", "APPEND_TAKEN", "Append", "Appended", "Ask", "Check",
     "Checked", "Commit", "CommitDone", "Connect", "Connected", "Cut", "CutFound", "Delay", "Disconnect", "Disconnected", "Entry", "Gone",
-    "LEASES_FULL", "LEASE_FORBIDDEN", "LEASE_SENSELESS", "LEASE_TAKEN", "LEASE_UNKNOWN", "LOST", "LeaseAck", "LeaseDone", "LeaseDrop",
+    "Holdings", "HoldingsFound", "LEASES_FULL",
+    "LEASE_FORBIDDEN", "LEASE_SENSELESS", "LEASE_TAKEN", "LEASE_UNKNOWN", "LOST", "LeaseAck", "LeaseDone", "LeaseDrop",
     "LeaseEntry", "LeasePut", "Leases", "LeasesFound", "Load", "Loaded", "NOBODY", "NORMAL", "NOT_PERMITTED", "NO_SESSION", "OLD_CONN",
     "OLD_TOKEN", "Own", "Owned", "Place", "Poll", "Polled", "Publish", "Published", "REFUSED_QUOTA", "REFUSED_RULES", "REPEATED", "REPLIES",
     "RangeRead", "ReadRange", "Release", "Released", "Reply", "Retain", "Retained", "RetainedMessages", "RetainedPage", "RetentionFound",
@@ -234,9 +237,10 @@ class Result(NamedTuple):
 
 Frame: TypeAlias = Request | Answer | Refused | Query | Result | Beat | Superseded | Live | FeedWant | Feed | FeedTaken | Work
 
-_ASKS: tuple[type[Any], ...] = (Load, Poll, ReadRange, RetainedPage, RoutesOf, Unknown, Unread, Leases, RetentionState, Cut)
+_ASKS: tuple[type[Any], ...] = (Load, Poll, ReadRange, RetainedPage, RoutesOf, Unknown, Unread, Leases, RetentionState, Cut, Holdings)
 _TELLS: tuple[type[Any], ...] = (
     Loaded, Polled, RangeRead, RetainedMessages, RoutesFound, UnknownFound, UnreadFound, LeasesFound, RetentionFound, CutFound,
+    HoldingsFound,
 )  # fmt: skip
 _ASK_CODE = {kind: code for code, kind in enumerate(_ASKS)}
 _TELL_CODE = {kind: code for code, kind in enumerate(_TELLS)}

@@ -29,6 +29,7 @@ from shards.events import Adopted, Contended, Notice, Peace
 from shards.frames import LOST, NORMAL, Connect, Connected, Will
 from shards.ids import EXPIRY_NEVER, conn_no
 from shards.ownership import NOT_YOURS, adopted, may_have
+from shards.row_count import RowCount
 from shards.rows import (
     CONNECTION,
     META,
@@ -106,6 +107,9 @@ class Homes:
         self.suspended = False
         """Nothing expires (TickEnded.age_suspended)."""
         self.ending = Ending(engine)
+        self._sessions = RowCount(engine, SESSION, b"sessions")
+        self._attended = 0
+        """Sessions whose client is connected."""
         self.sessions_expired = 0
         self.sessions_ended = 0
         counter = engine.get(HOME_FAMILY, _CONN_COUNTER)
@@ -155,6 +159,11 @@ class Homes:
         value = draft.get(client_key(SESSION, client))
         return SessionRow(*unpack_row(value)) if value else None
 
+    @property
+    def away(self) -> int:
+        """Sessions whose client is not connected."""
+        return self._sessions.count - self._attended
+
     # ------------------------------------------------------------------ changes
 
     def connect(self, draft: Draft, entry: Connect, gateway: str, age_ms: int, out: Outcome, token: int = 0) -> Connected:
@@ -201,6 +210,7 @@ class Homes:
         elif entry.expiry_s:
             memory = (token or NO_OWNER) if entry.memory else 0
             session = SessionRow(number, entry.expiry_s, entry.protocol, age_ms, 0, memory, entry.user)
+            self._sessions.add(draft, 1)
         if session is not None:
             draft.put(client_key(SESSION, client), pack_session(session))
         will = Will(*entry.will) if entry.will else None
@@ -350,6 +360,7 @@ class Homes:
         goes with the session, or later, when it is not old enough."""
         self.sessions_ended += 1
         draft.delete(client_key(SESSION, client))
+        self._sessions.add(draft, -1)
         self.ending.begin(draft, client, rows_max, out.work)
         if client in self.live:
             return
@@ -375,10 +386,12 @@ class Homes:
 
     def _hold(self, client: bytes, state: Client) -> None:
         self.live[client] = state
+        self._attended += bool(state.session_id)
         self.by_gateway.setdefault(state.gateway, {})[client] = None
 
     def _drop(self, client: bytes) -> None:
         state = self.live.pop(client)
+        self._attended -= bool(state.session_id)
         held = self.by_gateway[state.gateway]
         del held[client]
         if not held:

@@ -211,10 +211,26 @@ class CutFound(NamedTuple):
     written: list[tuple[int, int]]
 
 
-Ask: TypeAlias = Load | Poll | ReadRange | RetainedPage | RoutesOf | Unknown | Unread | Leases | RetentionState | Cut
+class Holdings(NamedTuple):
+    """How much is at home here?"""
+
+
+class HoldingsFound(NamedTuple):
+    """away: sessions whose client is not connected.  expired: sessions that have, since the shard started.  messages, bytes: in the log,
+    as far as somebody has counted.  retained: messages."""
+
+    away: int
+    expired: int
+    messages: int
+    bytes: int
+    retained: int
+
+
+Ask: TypeAlias = Load | Poll | ReadRange | RetainedPage | RoutesOf | Unknown | Unread | Leases | RetentionState | Cut | Holdings
 Told: TypeAlias = (
     Loaded | Polled | RangeRead | RetainedMessages | RoutesFound | UnknownFound | UnreadFound | LeasesFound | RetentionFound | CutFound
-)
+    | HoldingsFound
+)  # fmt: skip
 
 
 def told_fields(told: Told) -> tuple[Any, ...]:

@@ -22,6 +22,7 @@ from shards.engine import HOME_FAMILY, Engine
 from shards.frames import RetainedMessages
 from shards.judging import Judging
 from shards.messages import HAS_EXPIRY, header
+from shards.row_count import RowCount
 from shards.rows import APPLIED, OUTBOX, RETAINED, pack_row, successor, u64, unpack_row
 from shards.sources import ANONYMOUS, Sources
 
@@ -39,6 +40,7 @@ class RetainedHome:
         self._engine = engine
         self._judging = judging
         self._sources = Sources(engine)
+        self.held = RowCount(engine, RETAINED, b"retained")
         self.expired = 0
         """Erased because of their age, since the start."""
         self._applied: dict[int, int] = {}
@@ -68,6 +70,9 @@ class RetainedHome:
 
     def put_here(self, draft: Draft, topic: bytes, message: bytes, identity: bytes | None) -> None:
         """An empty message deletes [MQTT-3.3.1-6]."""
+        there = draft.get(RETAINED + topic) is not None
+        if there is not bool(message):
+            self.held.add(draft, 1 if message else -1)
         if message:
             draft.put(RETAINED + topic, message)
             self._sources.put(draft, topic, identity)

@@ -9,6 +9,8 @@ import pytest
 
 from tests.actors.hand import Ended, Hand
 from tests.broker.running import QUIET_RAY, Options, RunningBroker
+from tests.conformance.packets import MESSAGE_EXPIRY
+from tests.conformance.peer import Peer
 
 pytestmark = pytest.mark.parametrize(
     "broker", [Options({**QUIET_RAY, "gateway.count": "2", "durable_sessions.enable": "false"})], indirect=True, ids=["in memory"]
@@ -27,6 +29,27 @@ async def connected(port: int, client: str) -> Hand:
             if time.monotonic() > deadline:
                 raise
             await asyncio.sleep(0.1)
+
+
+async def test_a_message_that_is_too_old_waits_for_nobody(broker: RunningBroker) -> None:
+    """What came while the client was away has the rest of its expiry, or is gone by then [MQTT-3.3.2-5, -6]."""
+    away, publisher = await Peer.connect(broker.port, 5, "away", kept=True), await Peer.connect(broker.port, 5)
+    await away.subscribe(("old/#", 2))
+    await away.leave()
+    for qos in (1, 2):
+        for expiry_s in (1, 60):
+            await publisher.publish(f"old/{qos}", b"%d" % expiry_s, qos, properties=[(MESSAGE_EXPIRY, expiry_s)])
+        await publisher.publish(f"old/{qos}", b"for ever", qos)
+    await asyncio.sleep(2.1)
+    back = await Peer.connect(broker.port, 5, "away", kept=True)
+    assert back.present
+    came = await back.take_all(4)
+    assert [(message.topic, message.payload) for message in came] == [
+        (f"old/{qos}", payload) for qos in (1, 2) for payload in (b"60", b"for ever")
+    ]
+    assert all(50 < int(left) <= 58 for message in came for left in message.all(MESSAGE_EXPIRY) if isinstance(left, int))
+    assert [len(message.all(MESSAGE_EXPIRY)) for message in came] == [1, 0, 1, 0]
+    await back.nothing_but(publisher, "old/end")
 
 
 async def test_a_session_outlives_its_gateway_but_not_its_session_actor(broker: RunningBroker) -> None:

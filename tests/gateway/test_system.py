@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from access.rules import CLOSED
-from gateway.events import AccessChanged, FromSession, RetainedTold
+from gateway.events import AccessChanged, FromSession, HoldingsQuery, HoldingsTold, RetainedTold
 from gateway.frames import Counts, SystemTable, decode, encode
 from gateway.options import Options
 from mqtt.packets import AckKind, AckRun, Pingreq, Properties, Publish, PublishRun, Subscribe, Subscription, Unsubscribe
 from sessions.frames import Subacked
 from sessions.live_frames import Forward, Interest
+from shards.frames import HoldingsFound
 from tests.gateway.linked import Linked
 from tests.gateway.scripted import Client, Shell, message, subscribe
 
@@ -113,6 +114,39 @@ def _totals(shell: Shell, watcher: Client) -> dict[str, str]:
     watcher.send(Unsubscribe(2, (b"$SYS/#",)))
     watcher.take()
     return values
+
+
+STORE = {
+    "clients/total", "clients/disconnected", "clients/inactive", "clients/expired", "messages/stored", "store/messages/count",
+    "store/messages/bytes", "retained messages/count",
+}  # fmt: skip
+"""Those of them that only the store knows."""
+
+
+def test_what_only_the_store_knows_is_asked_of_every_shard() -> None:
+    """Each time by the one that publishes, for its next time; nothing is told before all have answered."""
+    shell = Shell(TELLS, n_shards=2)
+    watcher = shell.online("w", 4)
+    assert [effect for effect in shell.pass_time(EVERY_MS) if isinstance(effect, HoldingsQuery)] == [HoldingsQuery(0), HoldingsQuery(1)]
+    shell.turn(HoldingsTold(1, HoldingsFound(3, 7, 100, 5_000, 20)))
+    assert not STORE & _totals(shell, watcher).keys()
+    shell.turn(HoldingsTold(0, HoldingsFound(1, 2, 10, 700, 4)))
+    table = _totals(shell, watcher)
+    assert {name: table[name] for name in STORE} == {
+        "clients/total": "5", "clients/disconnected": "4", "clients/inactive": "4", "clients/expired": "9", "messages/stored": "110",
+        "store/messages/count": "110", "store/messages/bytes": "5700", "retained messages/count": "24",
+    }  # fmt: skip
+    # A shard that has started again has forgotten what had expired.
+    shell.turn(HoldingsTold(1, HoldingsFound(0, 1, 5, 50, 0)))
+    table = _totals(shell, watcher)
+    assert (table["clients/expired"], table["clients/disconnected"], table["store/messages/count"]) == ("10", "1", "15")
+
+
+def test_shards_are_asked_by_one_gateway() -> None:
+    """The others only show the table."""
+    pair = Linked(2, TELLS)
+    asked = [[effect for effect in shell.pass_time(EVERY_MS) if isinstance(effect, HoldingsQuery)] for shell in pair.shells]
+    assert [bool(queries) for queries in asked] == [True, False]
 
 
 def test_a_load_is_a_moving_mean_of_a_minute() -> None:

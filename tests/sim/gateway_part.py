@@ -24,6 +24,8 @@ from gateway.events import (
     FromPeer,
     FromSession,
     FromShard,
+    HoldingsQuery,
+    HoldingsTold,
     Malformed,
     Opened,
     PauseReading,
@@ -47,11 +49,12 @@ from gateway.events import (
     Write,
 )  # fmt: skip
 from gateway.options import Options
+from gateway.retained import NO_PAGE
 from mqtt.decode import DecodeError, Decoder
 from mqtt.reason import ReasonCode
 from mqtt.topics import TopicNames
 from sessions import frames as session_frames
-from shards.frames import Connected, Frame, Live, Reply, Result, RetainedMessages, RetainedPage, Superseded
+from shards.frames import Connected, Frame, Holdings, HoldingsFound, Live, Reply, Result, RetainedMessages, RetainedPage, Superseded
 from shards.slots import SlotTable
 from tests.sim.asker import Asker
 from tests.sim.network import Dialler, End, Network
@@ -189,6 +192,8 @@ class GatewayPart:
                         connection.read(not paused)
                 case RetainedQuery(shard, id, topic_filter, after, count_max):
                     self._shards[shard].query(id, RetainedPage(topic_filter, after, count_max))
+                case HoldingsQuery(shard):
+                    self._shards[shard].query(NO_PAGE, Holdings())
                 case Authenticate(socket, attempt, login):
                     self.process.after(self._world.between(*ASKED_US), self._tell_who, socket, attempt, login)
                 case ContinueAuth():
@@ -224,6 +229,8 @@ class GatewayPart:
                 self.feed(FromShard(shard, frame))
             case Result(id, RetainedMessages(values, next_after)):
                 self.feed(RetainedTold(shard, id, values, next_after))
+            case Result(_, HoldingsFound() as found):
+                self.feed(HoldingsTold(shard, found))
             case Result(id, None):
                 self.feed(RetainedTold(shard, id, None, b""))
             case _:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from shards.core import ShardCore
+from shards.engine import HOME_FAMILY
 from shards.engine_memory import MemoryEngine
+from shards.rows import DELAYED, RETAINED, SESSION, successor
 from shards.slots import SlotTable
 from shards.store import Store
 from tests.sim.rules import Violation
 from tests.sim.shape import Shape
 from tests.sim.shard_part import ShardPart
+
+_ROWS_MAX = 100_000
 
 
 def check(part: ShardPart, engine: MemoryEngine, shape: Shape, wall_ms: int) -> None:
@@ -22,6 +26,11 @@ def check(part: ShardPart, engine: MemoryEngine, shape: Shape, wall_ms: int) -> 
     for name, value in running.items():
         if value != replayed[name]:
             raise Violation(f"{part.process.name}: {name} is {value}, and replayed from the disk {replayed[name]}")
+    there = tuple([len(copy.scan(HOME_FAMILY, family, successor(family), _ROWS_MAX)) for family in (SESSION, RETAINED, DELAYED)])
+    if there != replayed["rows by their counts"]:
+        raise Violation(
+            f"{part.process.name}: {replayed['rows by their counts']} sessions, retained and delayed messages counted, {there} there"
+        )
 
 
 def _known(core: ShardCore, store: Store) -> dict[str, Any]:
@@ -36,6 +45,8 @@ def _known(core: ShardCore, store: Store) -> dict[str, Any]:
         "owner token": core._owners.token,
         "generations": store.generations(),
         "counts": [(info.id, store.counts(info.id), store.counting.bytes_in(info.id)) for info in store.currents()],
+        "rows by their counts": (homes._sessions.count, core._retained.held.count, core._delayed.count),
+        "sessions that are away": homes.away,
         "writers": dict(core._writers._rows),
         "streams": sorted((generation, stream.static) for generation, stream in store.streams(b"#", 0)),
     }
