@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.sim.simulation import Failed, run
 
-SHARE = 50
+SHARE = 20
 _US_PER_MINUTE = 60_000_000
 
 
