@@ -1,6 +1,7 @@
 """What the rules in force mean for the connections of this gateway: each has its profile and, where there is one, a guard.
 
 The rules of another version count from the event that brings them: for what is received behind it, and for what leaves behind it.
+Of many connections RENEWED_PER_TURN have them then, and as many in each turn that follows at once, so that nobody's turn waits for all.
 Then everything asks for each message; LOOKED_AT_PER_TURN subscriptions a turn are looked at, and those whose filters may be read as a
 whole are let off.  Who asks is in the parts: inbound for PUBLISH, subscribing for SUBSCRIBE, egress, sending and ephemeral for what leaves.
 
@@ -10,19 +11,21 @@ would be lost to the others; what waits for it goes to them.  Every other subscr
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from access.profile import Profile
 from access.rights import Extent, Right
 from access.rules import Access
-from gateway.connection import Connection
+from gateway.connection import Connection, Phase
 from gateway.guard import Guard
 from gateway.live import LiveSub, LiveTable
 from gateway.state import State
 from mqtt.topics import is_shared, matched_filter
 from sessions.frames import Unsubscribe
 
-LOOKED_AT_PER_TURN: Final = 2_000
+RENEWED_PER_TURN: Final = 250
+LOOKED_AT_PER_TURN: Final = 500
 BY_THE_RULES: Final = 0
 """In place of a packet identifier: nobody has asked for this UNSUBSCRIBE, and nobody is answered."""
 
@@ -33,11 +36,11 @@ class Permitting:
         self._table = table
 
     def changed(self, access: Access) -> None:
-        self._state.access = access
-        self._state.unlooked.clear()
-        for connection in self._state.by_socket.values():
-            if connection.client:
-                self.renewed(connection)
+        state = self._state
+        state.access = access
+        state.unlooked.clear()
+        state.outdated = deque([connection for connection in state.by_socket.values() if connection.client])
+        self._renew_some()
 
     def renewed(self, connection: Connection) -> None:
         """Other rules, or another identity of a connection that may have subscriptions."""
@@ -65,13 +68,23 @@ class Permitting:
 
     @property
     def busy(self) -> bool:
-        """There are subscriptions that nobody has looked at."""
-        return bool(self._state.unlooked)
+        """There are connections under former rules, or subscriptions that nobody has looked at."""
+        return bool(self._state.outdated or self._state.unlooked)
 
     def turn(self) -> None:
+        if self._state.outdated:
+            self._renew_some()
+            return
         unlooked = self._state.unlooked
         for _ in range(min(len(unlooked), LOOKED_AT_PER_TURN)):
             self._look_at(unlooked.popleft())
+
+    def _renew_some(self) -> None:
+        outdated = self._state.outdated
+        for _ in range(min(len(outdated), RENEWED_PER_TURN)):
+            connection = outdated.popleft()
+            if connection.phase is not Phase.CLOSED:
+                self.renewed(connection)
 
     def _look_at(self, sub: LiveSub) -> None:
         """Members of groups may read all that the filter matches, or they would have left."""

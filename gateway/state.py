@@ -63,6 +63,8 @@ class State:
     """Who was heard in this turn."""
     orphans: list[GroupMessage] = field(default_factory=list)
     """What connections that ended in this turn had from their shared groups."""
+    outdated: deque[Connection] = field(default_factory=deque)
+    """Connections that have their profiles of former rules still."""
     unlooked: deque[LiveSub] = field(default_factory=deque)
     """Subscriptions that ask for each message until somebody has looked at what the rules say of their filters."""
     denials: Denials = field(default_factory=Denials)

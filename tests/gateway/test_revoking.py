@@ -8,8 +8,9 @@ from access.denials import Denial
 from access.rights import Right
 from access.rules import OPEN, Access, compile_access
 from access.rules_file import parse_rules
-from gateway.events import AccessChanged, Congested, FromShard, RetainedTold, ToShard
-from gateway.permitting import LOOKED_AT_PER_TURN
+from gateway.connection import Connection
+from gateway.events import AccessChanged, Congested, FromShard, RetainedTold, SocketLost, TickEnded, ToShard, Wake
+from gateway.permitting import LOOKED_AT_PER_TURN, RENEWED_PER_TURN
 from mqtt.packets import Ack, AckKind, AckRun, Connack, Connect, PublishRun, Subscribe, Subscription, Will
 from mqtt.reason import ReasonCode
 from sessions.frames import Unsubscribe
@@ -77,6 +78,47 @@ def test_everything_asks_from_the_turn_that_brings_the_rules_and_is_let_off_some
     for expected in (500, 0):
         shell.turn(*[AccessChanged(rules(ALL))] if expected else [])
         assert sum(sub.guard is not None for sub in subs) == expected
+
+
+def crowded(count: int) -> tuple[Shell, list[Connection]]:
+    """So many connections, in the order in which they came."""
+    shell = Shell()
+    shell.checking = False
+    clients = [shell.online(f"c{number}", 5) for number in range(count)]
+    return shell, [shell.core._state.by_conn[client.conn] for client in clients]
+
+
+@pytest.mark.slow
+def test_new_rules_reach_many_connections_some_at_once_and_the_others_turn_by_turn_without_a_pause() -> None:
+    """No turn makes more profiles than so many; the first of them are made with the event, so that few connections never wait."""
+    shell, connections = crowded(2 * RENEWED_PER_TURN + 1)
+    shell.core.handle(AccessChanged(rules(ALL)))
+    for renewed in (1, 2):
+        assert [each.profile is not None for each in connections].index(False) == renewed * RENEWED_PER_TURN
+        shell.now_ms += 1
+        assert (Wake(1) in shell.core.handle(TickEnded(shell.now_ms, shell.wall_ms))) is (renewed == 1)
+    assert all(each.guard is not None for each in connections)
+
+
+@pytest.mark.slow
+def test_who_comes_while_new_rules_are_given_out_has_them_and_who_has_gone_gets_none() -> None:
+    """A newcomer does not stand in the row."""
+    shell, connections = crowded(RENEWED_PER_TURN + 1)
+    shell.core.handle(AccessChanged(rules(ALL)))
+    shell.core.handle(SocketLost(connections[-1].socket, "gone"))
+    newcomer = shell.online("new", 5)
+    assert shell.core._state.by_conn[newcomer.conn].profile is not None
+    assert connections[-1].profile is None and not shell.core._state.outdated
+
+
+def test_rules_that_come_while_others_are_given_out_take_their_place() -> None:
+    """Nobody is left with those between."""
+    shell = Shell()
+    client = shell.online("c", 5)
+    state = shell.core._state
+    state.outdated.append(state.by_conn[client.conn])
+    shell.turn(AccessChanged(denying("x", "c")), AccessChanged(OPEN))
+    assert state.by_conn[client.conn].profile is None and not state.outdated
 
 
 # ---------------------------------------------------------------- what waits
