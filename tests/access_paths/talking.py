@@ -1,10 +1,11 @@
-"""A small MQTT client over the shipped codec: it keeps what comes, with when it came, and acknowledges it, or does not."""
+"""A small MQTT client over the shipped codec: it keeps what comes, with when it came, and acknowledges it, or does not yet."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from contextlib import suppress
+from typing import NamedTuple
 
 from mqtt.decode import Decoder
 from mqtt.encode import encode
@@ -30,6 +31,13 @@ ANSWER_WITHIN_S = 30.0
 _PACKET_BYTES_MAX = 1 << 20
 
 
+class Closed(NamedTuple):
+    """A connection that the broker has ended.  reason: of its DISCONNECT; -1: it said nothing."""
+
+    at: float
+    reason: int
+
+
 class Talker:
     """One client id; its connections come and go."""
 
@@ -40,6 +48,13 @@ class Talker:
         self.version = version
         self.keeps = keeps
         self.acknowledges = True
+        """False: PUBACK and PUBREC are held back, until `acknowledge`."""
+        self.completes = True
+        """False: PUBREL is."""
+        self.closed: Closed | None = None
+        """Of its connection, or its last one."""
+        self.released: set[int] = set()
+        """Packet ids of PUBREL."""
         self.got: list[tuple[float, bytes, bytes]] = []
         """When, payload, and all that came along with it."""
         self.answers: dict[int, int] = {}
@@ -48,13 +63,17 @@ class Talker:
         self._reading: asyncio.Task[None] | None = None
         self._expected: asyncio.Future[Item] | None = None
         self._last_id = 0
+        self._held: list[Ack] = []
 
-    async def connect(self, will: Will | None = None, clean: bool = False) -> int:
+    async def connect(self, will: Will | None = None, clean: bool = False, token: bytes | None = None) -> int:
         """The reason code of CONNACK; -1 when the broker closed without one."""
+        await self.vanish(politely=True)
         reader, self._writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.closed = None
+        self._held.clear()
         expiry = 600 if self.keeps and self.version == MQTT_5 else None
         packet = Connect(
-            self.version, self.client_id, clean or not self.keeps, 0, will=will,
+            self.version, self.client_id, clean or not self.keeps, 0, password=token, username="" if token is not None else None, will=will,
             properties=Properties(session_expiry_interval=expiry) if self.version == MQTT_5 else Properties(),
         )  # fmt: skip
         answer = self._expect()
@@ -65,7 +84,7 @@ class Talker:
 
     @property
     def online(self) -> bool:
-        return self._writer is not None
+        return self._writer is not None and self.closed is None
 
     async def subscribe(self, topic_filter: str, qos: int) -> int:
         """The code of SUBACK."""
@@ -75,11 +94,18 @@ class Talker:
         assert isinstance(suback, Suback), f"{self.client_id} got {suback}"
         return int(suback.reasons[0])
 
-    def publish(self, topic: str, payload: bytes, qos: int, retain: bool = False) -> int:
-        """Its packet id; nothing is awaited."""
-        packet_id = self._next_id() if qos else 0
-        self._send(Publish(qos << 1 | retain, packet_id, topic.encode(), payload, Properties()))
+    def publish(self, topic: str, payload: bytes, qos: int, retain: bool = False, again: int = 0) -> int:
+        """Its packet id; nothing is awaited.  again: the id of the one that this repeats."""
+        packet_id = again or (self._next_id() if qos else 0)
+        self._send(Publish(bool(again) << 3 | qos << 1 | retain, packet_id, topic.encode(), payload, Properties()))
         return packet_id
+
+    def acknowledge(self) -> None:
+        """What was held back, and all that comes."""
+        self.acknowledges = True
+        for ack in self._held:
+            self._send(ack)
+        self._held.clear()
 
     async def disconnect(self) -> None:
         with suppress(OSError, AssertionError):
@@ -123,11 +149,15 @@ class Talker:
         self._writer.write(encode(self.version, packet))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        decoder = Decoder(self.version, _PACKET_BYTES_MAX, "client")
+        decoder, reason = Decoder(self.version, _PACKET_BYTES_MAX, "client"), -1
         with suppress(OSError):
             while data := await reader.read(1 << 16):
                 for item in decoder.feed(data):
-                    self._take(item)
+                    if isinstance(item, Disconnect):
+                        reason = int(item.reason)
+                    else:
+                        self._take(item)
+        self.closed = Closed(time.monotonic(), reason)
         if self._expected is not None and not self._expected.done():
             self._expected.set_result(Disconnect())
 
@@ -149,15 +179,17 @@ class Talker:
 
     def _message(self, flags: int, packet_id: int, topic: bytes, body: bytes) -> None:
         self.got.append((time.monotonic(), body, topic + body))
-        if self.acknowledges and packet_id:
-            self._send(Ack(AckKind.PUBACK if flags & 2 else AckKind.PUBREC, packet_id))
+        if packet_id:
+            self._held.append(Ack(AckKind.PUBACK if flags & 2 else AckKind.PUBREC, packet_id))
+            if self.acknowledges:
+                self.acknowledge()
 
     def _acked(self, kind: AckKind, packet_id: int, reason: int) -> None:
         if kind is AckKind.PUBREL:
-            if self.acknowledges:
-                self._send(Ack(AckKind.PUBCOMP, packet_id))
+            self.released.add(packet_id)
+            self._send(Ack(AckKind.PUBCOMP, packet_id))
             return
         if kind in (AckKind.PUBACK, AckKind.PUBREC):
             self.answers[packet_id] = reason
-        if kind is AckKind.PUBREC and reason < 0x80:
+        if kind is AckKind.PUBREC and reason < 0x80 and self.completes:
             self._send(Ack(AckKind.PUBREL, packet_id))

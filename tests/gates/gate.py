@@ -82,17 +82,22 @@ class Watched:
 
 @asynccontextmanager
 async def running(
-    chosen: Mapping[str, str], *, on_fault_disk: bool = False, keep_logs: bool = False, log_sockets: bool = False
+    chosen: Mapping[str, str],
+    *,
+    on_fault_disk: bool = False,
+    keep_logs: bool = False,
+    log_sockets: bool = False,
+    config: Path | None = None,
 ) -> AsyncIterator[Watched]:
-    """A broker that is up, and that leaves nothing behind."""
+    """A broker that is up, and that leaves nothing behind.  config: a file of settings beside those chosen."""
     directory = Path(tempfile.mkdtemp(prefix="hf-"))
     try:
         data_dir = directory / "data"
         disk = FaultDisk(data_dir, directory / "disk") if on_fault_disk else None
-        broker = RunningBroker(Options(settings=chosen), data_dir=data_dir)
+        broker = RunningBroker(Options(settings=chosen, config=config), data_dir=data_dir)
         if disk is not None:
             environment = disk.environment(sockets=str(broker.port) if log_sockets else "", keep_logs=keep_logs)
-            broker.options = Options(settings=chosen, environment=environment)
+            broker.options = Options(settings=chosen, config=config, environment=environment)
         try:
             await asyncio.to_thread(broker.__enter__)
             roles_apart(broker.status())
