@@ -36,8 +36,8 @@ OPTIONS = Options(
         **QUIET_RAY,
         "listeners.web.type": "ws",
         "listeners.web.bind": "127.0.0.1:0",
-        # Hundreds of cases a second take one another's names, and nobody is to wait for one for up to 30 s because of that.
-        "access.takeovers_max": "1000",
+        # Byte by byte, 32 at once, from a process that others keep from running: a CONNECT may take its time to be sent.
+        "gateway.connect_timeout": "60s",
     }
 )
 """Of a broker that is tried: it listens for both ways."""

@@ -155,10 +155,11 @@ async def one(ports: Ports, given: Case, patience_s: float = PATIENCE_S) -> tupl
     either way."""
     if given.web and not ports.web:
         given = replace(given, web=False, spoiled=False, pieces=(given.wire,))
+    began = time.monotonic()
     try:
         return await _one(ports, given, patience_s)
     except Exception as error:
-        error.add_note(str(given))
+        error.add_note(f"after {time.monotonic() - began:.1f} s, {given}")
         raise
 
 
