@@ -8,15 +8,23 @@ from weakref import WeakValueDictionary
 
 from access.grants import bound_grants
 from access.identity import Grant, Identity
+from access.later import LaterProfile
 from access.placeholders import values_of
 from access.profile import Fitting, Profile, RuledProfile, Shelf
 from access.rights import Extent, Right
 from access.rules_file import Rule
 from access.subjects import EVERYBODY, Register, caller
 
+LATER_FROM: Final = 64
+"""So many rules that are looked at for everybody are looked at when he first asks: new rules bring all connections of a gateway at once."""
+
 
 class Access(Protocol):
     """One version of the rules; never changed."""
+
+    @property
+    def weight(self) -> int:
+        """How many rules are looked at for everybody: what the first question of a profile costs, at some microseconds each."""
 
     def profile(self, who: Identity, client: bytes, listener: str, address: str) -> Profile | None:
         """What this one may do on this connection.  None: there are no rules, everything that the protocol allows."""
@@ -25,11 +33,11 @@ class Access(Protocol):
 class Ruled:
     """Rules as they were read.
 
-    is_open: whoever has no grants may do everything.  claims: what tokens bring along counts.  Listener and address may be "" where nobody
-    knows them: then rules about them deny, and allow nothing.
+    is_open: whoever has no grants may do everything.  claims: what tokens bring along counts.  decides: what is said nothing about is left
+    to a plugin.  Listener and address may be "" where nobody knows them: then rules about them deny, and allow nothing.
     """
 
-    def __init__(self, version: int, rules: Sequence[Rule], *, claims: bool, is_open: bool) -> None:
+    def __init__(self, version: int, rules: Sequence[Rule], *, claims: bool, is_open: bool, decides: bool = False) -> None:
         self.version = version
         self._rules = rules
         self._claims = claims
@@ -37,6 +45,8 @@ class Ruled:
         # Many rules are about everybody, and need not be asked whether they are.
         self._about_all = [rule.subject == EVERYBODY and rule.unless is None for rule in rules]
         self._register = Register([rule.subject for rule in rules])
+        # Who asks a plugin has to know at once what is left to it.
+        self._later = self._register.others >= LATER_FROM and not decides
         self._shelf = Shelf()
         self._fitting: WeakValueDictionary[tuple[int, ...], Fitting] = WeakValueDictionary()
         self._profiles: WeakValueDictionary[_Key, RuledProfile] = WeakValueDictionary()
@@ -47,6 +57,15 @@ class Ruled:
         # What the reader's tokens may do is what was written behind them, whether there are rules or not.
         if self._open and not grants and who.how != "pipeline":
             return None
+        if self._later:
+            return LaterProfile(lambda: self._found(who, grants, client, listener, address))
+        return self._found(who, grants, client, listener, address)
+
+    @property
+    def weight(self) -> int:
+        return self._register.others
+
+    def _found(self, who: Identity, grants: tuple[Grant, ...], client: bytes, listener: str, address: str) -> RuledProfile:
         asks = caller(who, client, listener, address)
         about_all, rules = self._about_all, self._rules
         fitting = self._fitting_of(tuple([each for each in self._register.of(asks) if about_all[each] or rules[each].fits(asks)]))
@@ -73,7 +92,7 @@ def compile_access(version: int, rules: Sequence[Rule] | None, *, claims: bool, 
 
     Where none of the three is there everybody may do everything; a file without rules allows nothing.
     """
-    return Ruled(version, rules or (), claims=claims, is_open=rules is None and not claims and not decides)
+    return Ruled(version, rules or (), claims=claims, is_open=rules is None and not claims and not decides, decides=decides)
 
 
 class _Nothing:
@@ -91,6 +110,8 @@ class _Nothing:
 
 
 class _Closed:
+    weight = 0
+
     def profile(self, who: Identity, client: bytes, listener: str, address: str) -> Profile | None:
         return _Nothing()
 

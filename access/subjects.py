@@ -96,6 +96,11 @@ class Register:
             if not keys:
                 self._others.append(position)
 
+    @property
+    def others(self) -> int:
+        """How many of them are looked at for everybody."""
+        return len(self._others)
+
     def of(self, caller: Caller) -> list[int]:
         """The positions of those that may fit."""
         keys = [("user", caller.who.user), ("client", caller.client), *[("group", group) for group in caller.who.groups]]

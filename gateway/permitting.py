@@ -2,8 +2,9 @@
 
 The rules of another version count from the event that brings them: for what is received behind it, and for what leaves behind it.
 Of many connections RENEWED_PER_TURN have them then, and as many in each turn that follows at once, so that nobody's turn waits for all.
-Then everything asks for each message; LOOKED_AT_PER_TURN subscriptions a turn are looked at, and those whose filters may be read as a
-whole are let off.  Who asks is in the parts: inbound for PUBLISH, subscribing for SUBSCRIBE, egress, sending and ephemeral for what leaves.
+Then everything asks for each message; LOOKED_AT_PER_TURN subscriptions a turn are looked at, fewer where there are many rules about
+everybody, and those whose filters may be read as a whole are let off.  Who asks is in the parts: inbound for PUBLISH, subscribing for
+SUBSCRIBE, egress, sending and ephemeral for what leaves.
 
 A member that may not read all that its group is given leaves the group in the turn that brings the rules, because what it was given
 would be lost to the others; what waits for it goes to them.  Every other subscription stays, and brings what may be read.
@@ -26,6 +27,8 @@ from sessions.frames import Unsubscribe
 
 RENEWED_PER_TURN: Final = 250
 LOOKED_AT_PER_TURN: Final = 500
+RULES_PER_TURN: Final = 10_000
+"""Those about everybody, once for each subscription that is looked at: a profile that is asked for the first time looks at all of them."""
 BY_THE_RULES: Final = 0
 """In place of a packet identifier: nobody has asked for this UNSUBSCRIBE, and nobody is answered."""
 
@@ -76,7 +79,10 @@ class Permitting:
             self._renew_some()
             return
         unlooked = self._state.unlooked
-        for _ in range(min(len(unlooked), LOOKED_AT_PER_TURN)):
+        if not unlooked:
+            return
+        most = max(1, min(LOOKED_AT_PER_TURN, RULES_PER_TURN // max(1, self._state.access.weight)))
+        for _ in range(min(len(unlooked), most)):
             self._look_at(unlooked.popleft())
 
     def _renew_some(self) -> None:

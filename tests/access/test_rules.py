@@ -6,7 +6,7 @@ import pytest
 
 from access.identity import ANONYMOUS, Grant, Identity
 from access.rights import Extent, Right
-from access.rules import CLOSED, OPEN, Access, compile_access
+from access.rules import CLOSED, LATER_FROM, OPEN, Access, compile_access
 from access.rules_file import parse_rules
 
 
@@ -71,3 +71,31 @@ def test_of_many_rules_about_one_user_each_everybody_gets_his_own() -> None:
     for number in range(0, 1_000, 111):
         profile = access.profile(Identity(f"u{number}", "password"), b"c", "tcp", "10.0.0.1")
         assert profile is not None and profile.may(Right.PUBLISH, b"t/%d" % number) and not profile.may(Right.PUBLISH, b"t/1")
+
+
+def test_of_many_rules_about_everybody_nobody_is_looked_for_before_he_asks() -> None:
+    """Then he has what he has with few; a change of the rules brings all connections of a gateway in one turn."""
+    looked: list[str] = []
+
+    class Noted(str):
+        """Text of a user's name that says when somebody compares it."""
+
+        def startswith(self, *_: object) -> bool:
+            looked.append(self)
+            return super().startswith("u")
+
+    about = "[[rule]]\ndeny = ['publish']\ntopics = ['no/#']\nusers = ['u*']\n"
+    few, many = (
+        compile_access(
+            1, parse_rules(f"version = 1\n{about * times}[[rule]]\nallow = ['all']\ntopics = ['#']\n"), claims=False, decides=False
+        )
+        for times in (1, LATER_FROM)
+    )
+    assert few.weight == 2 and many.weight == LATER_FROM + 1
+    eager, later = (access.profile(Identity(Noted("u1"), "password"), b"c", "tcp", "10.0.0.1") for access in (few, many))
+    assert eager is not None and later is not None and len(looked) == 1
+    for topic in (b"no/1", b"yes"):
+        assert eager.may(Right.PUBLISH, topic) == later.may(Right.PUBLISH, topic) == (topic == b"yes")
+    for topic_filter in (b"no/#", b"#"):
+        assert eager.grant(Right.PUBLISH, topic_filter) is later.grant(Right.PUBLISH, topic_filter)
+    assert eager.publishable == later.publishable == {b"yes"} and len(looked) == 1 + LATER_FROM

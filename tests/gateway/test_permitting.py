@@ -53,6 +53,8 @@ class Topics:
 class Rules:
     """The same profile for those of whom it is said, and none for everybody else."""
 
+    weight = 1
+
     def __init__(self, **profiles: Topics) -> None:
         self.profiles = {client.encode(): profile for client, profile in profiles.items()}
         self.asked: list[tuple[bytes, str, str]] = []

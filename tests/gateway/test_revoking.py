@@ -10,7 +10,7 @@ from access.rules import OPEN, Access, compile_access
 from access.rules_file import parse_rules
 from gateway.connection import Connection
 from gateway.events import AccessChanged, Congested, FromShard, RetainedTold, SocketLost, TickEnded, ToShard, Wake
-from gateway.permitting import LOOKED_AT_PER_TURN, RENEWED_PER_TURN
+from gateway.permitting import LOOKED_AT_PER_TURN, RENEWED_PER_TURN, RULES_PER_TURN
 from mqtt.packets import Ack, AckKind, AckRun, Connack, Connect, PublishRun, Subscribe, Subscription, Will
 from mqtt.reason import ReasonCode
 from sessions.frames import Unsubscribe
@@ -119,6 +119,22 @@ def test_rules_that_come_while_others_are_given_out_take_their_place() -> None:
     state.outdated.append(state.by_conn[client.conn])
     shell.turn(AccessChanged(denying("x", "c")), AccessChanged(OPEN))
     assert state.by_conn[client.conn].profile is None and not state.outdated
+
+
+def test_the_more_rules_are_about_everybody_the_fewer_subscriptions_are_looked_at_in_a_turn() -> None:
+    """No turn looks at more than so many rules, and whoever nobody has looked at asks for each message; in the end all are let off."""
+    shell = Shell()
+    clients = [shell.online(f"c{number}", 5) for number in range(25)]
+    for client in clients:
+        subscribe(client, b"a/#")
+    subs = [shell.core._state.by_conn[client.conn].subs[b"a/#"] for client in clients]
+    each = [f"[[rule]]\ndeny = ['all']\ntopics = ['b/{number}/${{client_id}}']\n" for number in range(RULES_PER_TURN // 10)]
+    shell.turn(AccessChanged(rules(*each, ALL)))
+    left = [sum(sub.guard is not None for sub in subs)]
+    while left[-1] and len(left) < 10:
+        shell.turn()
+        left.append(sum(sub.guard is not None for sub in subs))
+    assert left == [16, 7, 0]
 
 
 # ---------------------------------------------------------------- what waits
