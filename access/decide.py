@@ -27,6 +27,11 @@ class Bound:
 
 def decide(rules: Sequence[Bound], right: Right, topic: bytes) -> bool:
     """Whether all of these rights are there on this topic name; for no right at all: no."""
+    return said(rules, right, topic) is True
+
+
+def said(rules: Sequence[Bound], right: Right, topic: bytes) -> bool | None:
+    """What the rules say; None: nothing, of one of these rights at least, and no of none."""
     levels = topic.split(b"/")
     left = int(right)
     for rule in rules:
@@ -36,7 +41,7 @@ def decide(rules: Sequence[Bound], right: Right, topic: bytes) -> bool:
             left &= ~rule.rights
             if not left:
                 return True
-    return False
+    return None
 
 
 def decide_filter(rules: Sequence[Bound], right: Right, topic_filter: bytes) -> Extent:
@@ -48,8 +53,14 @@ def decide_filter(rules: Sequence[Bound], right: Right, topic_filter: bytes) -> 
     levels = topic_filter.split(b"/")
     wanted = int(right)
     if wanted and not wanted & (wanted - 1):
-        return _extent(rules, wanted, levels)  # Of one right, which is what is asked for: to take a Right apart costs more than this.
-    return min([_extent(rules, int(each), levels) for each in right], default=Extent.NONE)
+        # Of one right, which is what is asked for: to take a Right apart costs more than this.
+        return _extent(rules, wanted, levels) or Extent.NONE
+    return min([_extent(rules, int(each), levels) or Extent.NONE for each in right], default=Extent.NONE)
+
+
+def says_of_filter(rules: Sequence[Bound], right: Right, topic_filter: bytes) -> bool:
+    """Whether the rules allow or deny the whole of what this filter matches, for this one right."""
+    return _extent(rules, int(right), topic_filter.split(b"/")) is not None
 
 
 def _names(rule: Bound, levels: Sequence[bytes]) -> bool:
@@ -59,7 +70,8 @@ def _names(rule: Bound, levels: Sequence[bytes]) -> bool:
     return False
 
 
-def _extent(rules: Sequence[Bound], right: int, levels: Sequence[bytes]) -> Extent:
+def _extent(rules: Sequence[Bound], right: int, levels: Sequence[bytes]) -> Extent | None:
+    """None: no rule is about the whole."""
     granted = Extent.ALL
     for rule in rules:
         if not rule.rights & right:
@@ -71,4 +83,4 @@ def _extent(rules: Sequence[Bound], right: int, levels: Sequence[bytes]) -> Exte
             if any(covers_levels(each, levels) for each in rule.filters):
                 return Extent.NONE
             granted = Extent.SOME
-    return Extent.NONE
+    return None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 from weakref import WeakSet
 
-from access.decide import Bound, decide, decide_filter
+from access.decide import Bound, decide, decide_filter, said, says_of_filter
 from access.placeholders import Values
 from access.rights import Extent, Right
 from access.rules_file import Rule
@@ -111,9 +111,11 @@ class RuledProfile:
     A rule is filled in when the first question comes that it may have a say about: most connections never ask for most rules.
     """
 
-    __slots__ = ("__weakref__", "_allowed", "_bound", "_fitting", "_grants", "_shelf", "_values", "publishable", "readable")
+    __slots__ = ("__weakref__", "_allowed", "_bound", "_fitting", "_grants", "_shelf", "_values", "leaves_some", "publishable", "readable")
 
-    def __init__(self, fitting: Fitting, values: Values, grants: tuple[Bound, ...], shelf: Shelf) -> None:
+    def __init__(self, fitting: Fitting, values: Values, grants: tuple[Bound, ...], shelf: Shelf, *, leaves_some: bool = False) -> None:
+        self.leaves_some = leaves_some
+        """What rules and grants say nothing about is left to a plugin; here it is a no all the same."""
         self._fitting = fitting
         self._values = values
         self._grants = grants
@@ -136,6 +138,15 @@ class RuledProfile:
     def grant(self, right: Right, topic_filter: bytes) -> Extent:
         return decide_filter(self._rules(self._fitting.touching(topic_filter)), right, topic_filter)
 
+    def leaves(self, right: Right, topic: bytes) -> bool:
+        """Whether it is a plugin's to say, because nothing else says yes or no."""
+        return self.leaves_some and said(self._rules(self._fitting.naming(topic)), right, topic) is None
+
+    def leaves_filter(self, topic_filter: bytes) -> bool:
+        """The same, for SUBSCRIBE."""
+        rules = self._rules(self._fitting.touching(topic_filter))
+        return self.leaves_some and not says_of_filter(rules, Right.SUBSCRIBE, topic_filter)
+
     def forget(self) -> None:
         """What was found: it is decided again."""
         for topics in self._allowed.values():
@@ -152,3 +163,8 @@ class RuledProfile:
             rules.append(rule)
         rules += self._grants
         return rules
+
+
+def left_to_plugin(profile: Profile, right: Right, topic: bytes) -> bool:
+    """Whether a plugin has the word about this topic name."""
+    return isinstance(profile, RuledProfile) and profile.leaves(right, topic)

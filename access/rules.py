@@ -40,6 +40,7 @@ class Ruled:
     def __init__(self, version: int, rules: Sequence[Rule], *, claims: bool, is_open: bool, decides: bool = False) -> None:
         self.version = version
         self._rules = rules
+        self._decides = decides
         self._claims = claims
         self._open = is_open
         # Many rules are about everybody, and need not be asked whether they are.
@@ -71,10 +72,12 @@ class Ruled:
         fitting = self._fitting_of(tuple([each for each in self._register.of(asks) if about_all[each] or rules[each].fits(asks)]))
         known = values_of(who, client) if fitting.names else {}
         values = {name: known[name] for name in fitting.names if name in known}
-        key = (fitting, tuple(values.items()), grants)
+        # What the reader's tokens may do is never asked of a plugin: the reader has no way to it.
+        leaves_some = self._decides and who.how != "pipeline"
+        key = (fitting, tuple(values.items()), grants, leaves_some)
         found = self._profiles.get(key)
         if found is None:
-            found = self._profiles[key] = RuledProfile(fitting, values, bound_grants(grants), self._shelf)
+            found = self._profiles[key] = RuledProfile(fitting, values, bound_grants(grants), self._shelf, leaves_some=leaves_some)
         return found
 
     def _fitting_of(self, positions: tuple[int, ...]) -> Fitting:
@@ -84,7 +87,7 @@ class Ruled:
         return found
 
 
-_Key = tuple[Fitting, tuple[tuple[str, bytes], ...], tuple[Grant, ...]]
+_Key = tuple[Fitting, tuple[tuple[str, bytes], ...], tuple[Grant, ...], bool]
 
 
 def compile_access(version: int, rules: Sequence[Rule] | None, *, claims: bool, decides: bool) -> Ruled:

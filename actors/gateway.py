@@ -34,6 +34,7 @@ from gateway import frames as peer_frames
 from gateway.core import GatewayCore
 from gateway.events import (
     AccessChanged,
+    AskRight,
     Authenticate,
     CloseSocket,
     Congested,
@@ -288,6 +289,8 @@ class GatewayServer:
                     self._desk.go_on(socket, attempt, data)
                 case ForgetAuth(socket):
                     self._desk.forget(socket)
+                case AskRight(asker, key, asked):
+                    self._desk.ask_right(asker, key, asked)
 
     # ------------------------------------------------------------------ ShardListener
 

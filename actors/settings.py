@@ -62,6 +62,7 @@ def gateway_options(config: Config) -> GatewayOptions:
         connect_wait_ms=gateway.connect_timeout.ms,
         auth_wait_ms=config.access.deadline.ms,
         adopt_anonymous=config.access.adopt_anonymous,
+        rights_cache_ms=config.access.plugin.cache.ms,
         keep_alive_max_s=0 if mqtt.keepalive_max.is_infinite else max(1, mqtt.keepalive_max.ms // 1000),
         receive_maximum_in=mqtt.max_inflight,
         packet_bytes_max=int(gateway.packet_bytes_max),

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-_UNBUILT = (
-    "access.plugin.decides",
-    "access.plugin.cache",
-)
+_UNBUILT: tuple[str, ...] = ()
 
 
 def is_unbuilt(key: str) -> bool:

@@ -10,7 +10,7 @@ there to be acknowledged.
 
 from __future__ import annotations
 
-from gateway.connection import OWN_BOUND, RATE_BOUND, SHARD_BOUND, STOPPING, Connection, Phase
+from gateway.connection import ASKED, OWN_BOUND, RATE_BOUND, SHARD_BOUND, STOPPING, Connection, Phase
 from gateway.events import ForgetAuth
 from gateway.live import LiveTable
 from gateway.reasons import cause, explained
@@ -192,8 +192,11 @@ class Closing:
         if connection.exchange is not None:
             connection.exchange = None
             state.outbox.effects.append(ForgetAuth(connection.socket))
+        if connection.asker is not None:
+            state.askers.pop(connection.asker.number, None)
+            connection.asker.outgoing.clear()
         connection.held.clear()
-        connection.paused &= ~(OWN_BOUND | RATE_BOUND | STOPPING)
+        connection.paused &= ~(ASKED | OWN_BOUND | RATE_BOUND | STOPPING)
         if connection.paused & SHARD_BOUND:
             state.outbox.shard(connection.shard).paused.pop(connection, None)
 

@@ -13,14 +13,16 @@ from typing import NamedTuple
 
 from access.profile import Profile
 from gateway.aliases import AliasesOut
+from gateway.asking import Asking
 from gateway.authenticating import Authenticating
 from gateway.closing import CONTENDED, Closing
 from gateway.connection import HELD, Connection, Phase
 from gateway.delaying import DELAYED
 from gateway.ephemeral import EphemeralSession
 from gateway.events import Opened
-from gateway.permitting import entitle, may_publish, publishing
+from gateway.permitting import entitle
 from gateway.reasons import LOST_MESSAGES, WORDS
+from gateway.rights import may_publish, publishing
 from gateway.state import KEEP_ALIVE_LOOK_MS, Deadline, State
 from gateway.zones import zone_of
 from mqtt.body import make_body
@@ -40,9 +42,12 @@ CONNACKS_KEPT = 256
 
 
 class Connecting:
-    def __init__(self, state: State, closing: Closing, authenticating: Authenticating, note_newest: Callable[[bytes, int], None]) -> None:
+    def __init__(
+        self, state: State, closing: Closing, authenticating: Authenticating, asking: Asking, note_newest: Callable[[bytes, int], None]
+    ) -> None:
         """note_newest: tells whoever drops late forwards that a client's newest connection is here."""
         self._state = state
+        self._asking = asking
         self._closing = closing
         self._authenticating = authenticating
         self._note_newest = note_newest
@@ -85,10 +90,7 @@ class Connecting:
         state = self._state
         packet = connection.request
         assert packet is not None
-        entitle(connection, state.access)
-        if connection.profile is not None and packet.will is not None and not self._may_leave(connection, connection.profile, packet.will):
-            self._closing.refuse(connection, ReasonCode.NOT_AUTHORIZED, "its will is not permitted")
-            return
+        entitle(connection, state.access, self._asking)
         connection.shard = state.slots.shard_of(connection.client)
         connection.expiry_s = self._expiry_s(packet)
         self._take_limits(connection, packet)
@@ -96,6 +98,20 @@ class Connecting:
         connection.home_until_ms = state.now_ms + state.options.home_wait_ms
         state.wheel.after(state.options.home_wait_ms, (Deadline.CONNACK, connection))
         connection.zone = zone_of(state.options.zones, connection.listener, connection.identity.user, connection.client)
+        self.look_at_will(connection)
+
+    def look_at_will(self, connection: Connection) -> None:
+        """Its home is asked when it is known that it may have its will; again, when a plugin has said so."""
+        packet, profile = connection.request, connection.profile
+        if connection.phase is not Phase.AT_HOME or packet is None:
+            return
+        will = packet.will
+        if will is not None and profile is not None:
+            if self._asking.about_will(connection, publishing(int(will.retain)), will.topic):
+                return
+            if not self._may_leave(connection, profile, will):
+                self._closing.refuse(connection, ReasonCode.NOT_AUTHORIZED, "its will is not permitted")
+                return
         self.ask_home(connection)
 
     def ask_home(self, connection: Connection) -> None:

@@ -24,6 +24,7 @@ from mqtt.packets import Connect, Item
 
 if TYPE_CHECKING:
     from gateway.aliases import AliasesOut
+    from gateway.asker import Asker
     from gateway.ephemeral import EphemeralSession
     from gateway.events import Opened
     from gateway.guard import Guard
@@ -51,6 +52,8 @@ SHARD_BOUND = 4
 STOPPING = 8
 RATE_BOUND = 16
 """More came than its listener takes of one client in that time (gateway.pacing)."""
+ASKED = 32
+"""A plugin is asked whether it may do what its oldest packet wants (gateway.asking)."""
 
 AWAITING_ANSWER, AWAITING_PUBREL = 0, 1
 
@@ -71,12 +74,12 @@ class Connection:
     """One socket's state.  Hashed by identity; kept in dicts, never in sets, so that order is that of making."""
 
     __slots__ = (
-        "ack_ids", "ack_kind", "address", "aliases", "aliases_out", "answered", "assigned", "attached", "attempts", "auth_method", "batch",
-        "client", "congested", "conn", "contended", "deferred", "ends_ms", "ephemeral", "exchange", "expiry_s", "gone", "guard", "heard_ms",
-        "held", "home_until_ms", "identity", "keep_alive_ms", "last_word", "listener", "memory", "origin", "out", "owner", "pace",
-        "packet_max", "paused", "phase", "present", "problem", "profile", "qos1_unanswered", "qos2_in", "qos2_since", "receive_max",
-        "receive_max_in", "release", "relinked", "request", "sent", "session", "session_id", "shard", "shared_in_memory", "socket", "subs",
-        "subscribing", "touched", "unsubscribing", "version", "zone",
+        "ack_ids", "ack_kind", "address", "aliases", "aliases_out", "answered", "asker", "assigned", "attached", "attempts", "auth_method",
+        "batch", "client", "congested", "conn", "contended", "deferred", "ends_ms", "ephemeral", "exchange", "expiry_s", "gone", "guard",
+        "heard_ms", "held", "home_until_ms", "identity", "keep_alive_ms", "last_word", "listener", "memory", "origin", "out", "owner",
+        "pace", "packet_max", "paused", "phase", "present", "problem", "profile", "qos1_unanswered", "qos2_in", "qos2_since",
+        "receive_max", "receive_max_in", "release", "relinked", "request", "sent", "session", "session_id", "shard", "shared_in_memory",
+        "socket", "subs", "subscribing", "touched", "unsubscribing", "version", "zone",
     )  # fmt: skip
 
     def __init__(self, origin: Opened) -> None:
@@ -95,6 +98,8 @@ class Connection:
         """When who it is does not count any more; 0: never."""
         self.profile: Profile | None = None
         """What it may do; None: there are no rules for it."""
+        self.asker: Asker | None = None
+        """Its profile where a plugin has the word beside the rules, and what waits for that word."""
         self.guard: Guard | None = None
         """What a session actor delivers, and what waited, is asked of it; None: there are no rules for it."""
         self.zone = NO_ZONE

@@ -12,6 +12,7 @@ the parts, one module each; here is who gets which event, and what a turn of the
     groups       members of a shared group           ephemeral   the window of an ephemeral session
     sending      what leaves for one taker           sharing     a message to one member of each group
     permitting   what the rules in force mean for connections             pacing   how fast a client may publish
+    asking       what rules leave to a plugin, and who waits for its word
 
 Always holds (see check): every connection is in the tables of its phase; a message of QoS 1 or 2 is acknowledged only by an
 answer of its shard, or refused, or known before; nothing is written to a connection after its end.
@@ -23,6 +24,8 @@ from random import Random
 from typing import assert_never
 
 from access.denials import Denial
+from gateway.asker import Asker
+from gateway.asking import Asking
 from gateway.authenticating import Authenticating
 from gateway.closing import Closing
 from gateway.connecting import Connecting
@@ -48,6 +51,8 @@ from gateway.events import (
     Received,
     Replied,
     RetainedTold,
+    RightsForgotten,
+    RightTold,
     SessionLinked,
     SessionLost,
     SettingsChanged,
@@ -123,18 +128,19 @@ class GatewayCore:
         self._state = state = State(slot_table, n_sessions, options, rng)
         self._table = LiveTable(options.cached_topics_max)
         self._closing = Closing(state, self._table)
-        self._sending = Sending(state)
+        self._asking = Asking(state)
+        self._sending = Sending(state, self._asking)
         self._sharing = Sharing(name, state, self._table, self._sending, lambda: self._peers.is_first(name))
         self._fanout = Fanout(state, self._table, self._sending, self._sharing)
         self._peers = Peers(state, self._table, self._fanout)
         self._retained = Retained(state, self._sending)
-        self._permitting = Permitting(state, self._table)
+        self._permitting = Permitting(state, self._table, self._asking)
         self._authenticating = Authenticating(state, self._closing, self._permitting)
-        self._connecting = Connecting(state, self._closing, self._authenticating, self._peers.note_newest)
+        self._connecting = Connecting(state, self._closing, self._authenticating, self._asking, self._peers.note_newest)
         self._inbound = Inbound(state, self._table, self._fanout, self._closing, self._peers.newest_of)
         self._system = SystemTopics(name, state, self._table, self._peers, self._fanout, self._sending)
         self._subscribing = Subscribing(state, self._table, self._retained, self._closing, self._permitting, self._system.welcome)
-        self._egress = Egress(state, self._closing)
+        self._egress = Egress(state, self._closing, self._asking)
         self._pacing = Pacing(state)
         self._wake_at_ms = 0
 
@@ -195,7 +201,7 @@ class GatewayCore:
                 self._malformed(socket, ReasonCode(code), detail, version)
             case SocketLost(socket, why):
                 connection = state.by_socket.get(socket)
-                if connection is not None:
+                if connection is not None and not self._asking.keeps(connection, why):
                     self._closing.socket_lost(connection, why)
             case FromShard(_, frame):
                 if isinstance(frame, Superseded):
@@ -229,10 +235,20 @@ class GatewayCore:
                 self._pacing.changed(before)
             case AccessChanged(access):
                 self._permitting.changed(access)
+                self._renewed()
             case Authenticated():
                 known = self._authenticating.authenticated(event)
                 if known is not None:
                     self._connecting.go_home(known)
+                self._renewed()
+            case RightTold():
+                asker = self._asking.told(event)
+                if asker is not None and not event.answered and self._asking.has_no_word(asker):
+                    self._closing.close(asker.connection, ReasonCode.SERVER_UNAVAILABLE, "nobody could say whether it may publish")
+                elif asker is not None:
+                    self._go_on(asker)
+            case RightsForgotten():
+                self._asking.forgotten()
             case AuthChallenged():
                 self._authenticating.challenged(event)
             case AuthRefused():
@@ -245,6 +261,8 @@ class GatewayCore:
 
     # ---------------------------------------------------------------- from clients
     def _received(self, connection: Connection, items: list[Item]) -> None:
+        if connection.asker is not None and connection.phase is Phase.ONLINE:
+            items = self._asking.ready(connection, items)
         for index, item in enumerate(items):
             if connection.phase is Phase.ONLINE:
                 self._item(connection, item)
@@ -296,6 +314,23 @@ class GatewayCore:
                 self._authenticating.auth(connection, item)
             case _:
                 self._closing.violation(connection, f"{type(item).__name__} from a client")
+
+    def _renewed(self) -> None:
+        for asker in self._asking.renewed():
+            self._go_on(asker)
+
+    def _go_on(self, asker: Asker) -> None:
+        """With all of a connection that needs no other word of a plugin than those that are there."""
+        connection = asker.connection
+        if asker.awaits_will is not None and asker.awaits_will not in asker.asked:
+            self._connecting.look_at_will(connection)
+        self._received(connection, self._asking.release(connection))
+        if asker.awaits_refill is not None and asker.awaits_refill not in asker.asked:
+            self._egress.refill(connection)
+        if asker.awaits_out is not None and asker.awaits_out not in asker.asked:
+            self._asking.drain(asker)
+        if asker.lost is not None and asker.awaits_in is None and connection.phase is Phase.ONLINE:
+            self._closing.socket_lost(connection, asker.lost)
 
     def _malformed(self, socket: int, code: ReasonCode, detail: str, version: int | None) -> None:
         connection = self._state.by_socket.get(socket)
@@ -402,8 +437,10 @@ class GatewayCore:
             else:
                 self._closing.late(connection, deadline)
         self._pacing.turn(now_ms)
+        self._asking.turn(now_ms)
         self._authenticating.turn(now_ms)
         self._permitting.turn()
+        self._renewed()
         # Other gateways first, so that a SUBACK of this turn knows what it has to wait for.
         self._peers.tell()
         self._system.turn(now_ms)
@@ -417,7 +454,7 @@ class GatewayCore:
         return effects
 
     def _wake(self, now_ms: int, effects: list[Effect]) -> None:
-        parts = (self._state.wheel, self._authenticating, self._subscribing, self._system)
+        parts = (self._state.wheel, self._authenticating, self._asking, self._subscribing, self._system)
         due = [at for at in (part.next_ms() for part in parts) if at is not None]
         if self._permitting.busy:
             due.append(now_ms + 1)

@@ -29,11 +29,12 @@ def is_delayed(topic: bytes) -> bool:
 
 def read_delays(run: PublishRun, seconds_max: int) -> Delays:
     """All messages of the run are delayed ones."""
-    rows = [_read(topic, seconds_max) for topic in run.topics]
+    rows = [read_delay(topic, seconds_max) for topic in run.topics]
     return Delays(PublishRun(run.flags, run.packet_ids, [topic for topic, _ in rows], run.bodies), [seconds for _, seconds in rows])
 
 
-def _read(topic: bytes, seconds_max: int) -> tuple[bytes, int]:
+def read_delay(topic: bytes, seconds_max: int) -> tuple[bytes, int]:
+    """The topic behind the delay, and the delay."""
     digits, _, behind = topic.removeprefix(DELAYED).partition(b"/")
     if not behind or not digits.isdigit() or len(digits) > _DIGITS_MAX or int(digits) > seconds_max:
         return topic, SENSELESS

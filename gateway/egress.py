@@ -10,6 +10,10 @@ Windows and packet ids of durable sessions belong to the session actor; those of
 
 from __future__ import annotations
 
+from functools import partial
+
+from gateway.asker import Asker
+from gateway.asking import Asking
 from gateway.closing import Closing
 from gateway.connection import Connection, Phase
 from gateway.ephemeral import AWAIT_PUBACK, AWAIT_PUBCOMP, AWAIT_PUBREC
@@ -28,9 +32,10 @@ _DUP = 8
 
 
 class Egress:
-    def __init__(self, state: State, closing: Closing) -> None:
+    def __init__(self, state: State, closing: Closing, asking: Asking) -> None:
         self._state = state
         self._closing = closing
+        self._asking = asking
 
     # ---------------------------------------------------------------- from session actors
     def deliver(self, frame: Deliver) -> None:
@@ -47,6 +52,10 @@ class Egress:
         for conn, indexes, packet_ids, firsts, identifiers in frame.to:
             connection = by_conn(conn)
             if connection is None or connection.phase is not Phase.ONLINE:
+                continue
+            asker = connection.asker
+            if asker is not None and any(asker.must_wait(frame.messages[index][0]) for index in indexes):
+                self._deliver_later(asker, frame, templates, indexes, packet_ids, firsts, identifiers)
                 continue
             guard = connection.guard
             if (
@@ -70,6 +79,20 @@ class Egress:
                     out += (head, packet_id_bytes[packet_id], tail)
                 else:
                     out += (head, tail)
+
+    def _deliver_later(
+        self, asker: Asker, frame: Deliver, templates: list[PublishTemplate],
+        indexes: list[int], packet_ids: list[int], firsts: bytes, identifiers: list[int],
+    ) -> None:  # fmt: skip
+        """A plugin has the word: one by one, as that comes."""
+        for at, index in enumerate(indexes):
+            row = slice(at, at + 1)
+            topic, body, _, _ = frame.messages[index]
+            send = partial(
+                self._deliver_with_care, asker.connection, frame, templates, indexes[row], packet_ids[row], firsts[row], identifiers[row]
+            )
+            self._asking.later(asker, topic, len(topic) + len(body), send, droppable=not packet_ids[at])
+        self._asking.drain(asker)
 
     def _deliver_with_care(
         self, connection: Connection, frame: Deliver, templates: list[PublishTemplate],
@@ -148,7 +171,7 @@ class Egress:
         if kind is AckKind.PUBREC:
             self._pubrels(connection, packet_ids, known)
         else:
-            self._refill(connection)
+            self.refill(connection)
 
     def acknowledge_one(self, connection: Connection, packet: Ack) -> None:
         """One acknowledgement with a reason code or properties.  Only for PUBREC does an error change anything."""
@@ -159,7 +182,7 @@ class Egress:
         if session is None:
             self._failed(connection, packet.packet_id)
         elif session.give_up(packet.packet_id):
-            self._refill(connection)
+            self.refill(connection)
         elif packet.packet_id in session.inflight:
             self._closing.violation(connection, "PUBREC for a message that waits for another answer")
 
@@ -180,8 +203,11 @@ class Egress:
             else:
                 outbox.write(connection, refusal(connection, AckKind.PUBREL, packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
 
-    def _refill(self, connection: Connection) -> None:
-        session = connection.ephemeral
+    def refill(self, connection: Connection) -> None:
+        """The window of an ephemeral session has room, or it is known whether what waits may be read."""
+        session, asker = connection.ephemeral, connection.asker
+        if asker is not None:
+            asker.awaits_refill = None
         if session is not None and session.queue:
             if not connection.out:
                 self._state.outbox.dirty.append(connection)
@@ -189,3 +215,5 @@ class Egress:
                 self._state.suppressed(connection, topic)
                 if of_group is not None:
                     self._state.orphans.append(of_group)
+            if session.stalled and asker is not None:
+                self._asking.stalled(asker, session.next_topics())

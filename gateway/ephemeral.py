@@ -11,13 +11,14 @@ connection has no reconnect.
 Messages of shared groups are kept until PUBACK, or PUBLISH if their QoS is 2: when the session ends they go to other members.
 What is kept is bounded by the bytes of the queue; a message beyond that is sent all the same and ends with the session.
 
-Always holds (see check): at most `window` packet ids are in flight; a message waits only while the window is full; the queue
-is within both bounds, and so are the bytes that are kept; what is kept waits for PUBACK.
+Always holds (see check): at most `window` packet ids are in flight; a message waits only while the window is full or the session is
+stalled; the queue is within both bounds, and so are the bytes that are kept; what is kept waits for PUBACK.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 
 from gateway.groups import GroupMessage
 from gateway.guard import Guard
@@ -36,7 +37,7 @@ Waiting = tuple[int, bytes, bytes, int, GroupMessage | None]
 class EphemeralSession:
     __slots__ = (
         "_bytes_max", "_count_max", "_has_properties", "_last_id", "counters", "inflight", "kept", "kept_bytes", "queue", "queue_bytes",
-        "window",
+        "stalled", "window",
     )  # fmt: skip
 
     def __init__(self, version: int, window: int, count_max: int, bytes_max: int, counters: Counters) -> None:
@@ -52,11 +53,13 @@ class EphemeralSession:
         self._count_max = count_max
         self._bytes_max = bytes_max
         self._last_id = 0
+        self.stalled = False
+        """The oldest in the queue waits for a word, whether it may be read (gateway.asking), and those behind it for it."""
 
     def offer(self, out: list[bytes], qos: int, head: bytes, tail: bytes, expires_ms: int, of_group: GroupMessage | None = None) -> bool:
         """Send a QoS 1 or 2 message now, appending to `out`, or keep it for later; whether it was sent."""
         inflight = self.inflight
-        if len(inflight) < self.window:  # then nothing waits, see check; and some id is free, they are more than the window
+        if self.sends_now():  # some id is free, they are more than the window
             packet_id = self._last_id % 65_535 + 1
             while packet_id in inflight:
                 packet_id = packet_id % 65_535 + 1
@@ -77,7 +80,11 @@ class EphemeralSession:
 
     def sends_now(self) -> bool:
         """Whether what is offered next leaves at once."""
-        return len(self.inflight) < self.window
+        return len(self.inflight) < self.window and not self.stalled
+
+    def next_topics(self) -> list[bytes]:
+        """Of what waits, as far as the window would take it."""
+        return [topic_of_head(row[1]) for row in islice(self.queue, self.window - len(self.inflight))]
 
     def takes(self, size: int) -> bool:
         """Whether a message of a group can be added without dropping another, and be kept."""
@@ -122,7 +129,11 @@ class EphemeralSession:
         group each message is."""
         withheld: list[tuple[bytes, GroupMessage | None]] = []
         queue = self.queue
+        self.stalled = False
         while queue and len(self.inflight) < self.window:
+            if guard is not None and guard.knows_not(topic_of_head(queue[0][1])):
+                self.stalled = True
+                break
             qos, head, tail, expires_ms, of_group = queue.popleft()
             self.queue_bytes -= len(head) + len(tail)
             if guard is not None and not guard.may_read(topic_of_head(head)):
@@ -153,7 +164,7 @@ class EphemeralSession:
 
     def check(self) -> None:
         assert len(self.inflight) <= self.window
-        assert not self.queue or len(self.inflight) == self.window
+        assert not self.queue or len(self.inflight) == self.window or self.stalled
         assert len(self.queue) <= self._count_max and self.queue_bytes <= self._bytes_max
         assert self.queue_bytes == sum(len(head) + len(tail) for _, head, tail, _, _ in self.queue)
         assert all(self.inflight.get(packet_id) == AWAIT_PUBACK for packet_id in self.kept)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from access.asked import Asked
 from access.identity import Identity
 from access.login import Login
 from access.rules import Access
@@ -224,10 +225,25 @@ class Stopping:
     """Graceful shutdown: no new connections; every client gets DISCONNECT 0x8B once its acknowledgements are out."""
 
 
+@dataclass(frozen=True, slots=True)
+class RightTold:
+    """The answer to an AskRight.  answered False: nobody has said it in time."""
+
+    asker: int
+    key: tuple[int, bytes]
+    allow: bool
+    answered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RightsForgotten:
+    """Whoever answers has changed its mind: no former answer counts."""
+
+
 Event: TypeAlias = (
     Opened | Received | Malformed | SocketLost | Congested | ShardLinked | ShardLost | Replied | FromShard | RetainedTold | HoldingsTold
     | SessionLinked | SessionLost | FromSession | PeerLinked | PeerLost | FromPeer | TickEnded | Stopping | SettingsChanged
-    | AccessChanged | Authenticated | AuthChallenged | AuthRefused | IdentitiesRevoked
+    | AccessChanged | Authenticated | AuthChallenged | AuthRefused | IdentitiesRevoked | RightTold | RightsForgotten
 )  # fmt: skip
 
 
@@ -328,6 +344,15 @@ class ForgetAuth:
 
 
 @dataclass(frozen=True, slots=True)
+class AskRight:
+    """Find out whether it may, and answer with RightTold within a time that is bounded."""
+
+    asker: int
+    key: tuple[int, bytes]
+    asked: Asked
+
+
+@dataclass(frozen=True, slots=True)
 class Wake:
     """Feed a TickEnded not later than now + after_ms."""
 
@@ -336,5 +361,5 @@ class Wake:
 
 Effect: TypeAlias = (
     Write | CloseSocket | PauseReading | SetVersion | ToShard | RetainedQuery | HoldingsQuery | ToSession | ToPeer | Wake
-    | Authenticate | ContinueAuth | ForgetAuth
+    | Authenticate | ContinueAuth | ForgetAuth | AskRight
 )  # fmt: skip

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from access.profile import Profile
 from access.rights import Right
+from gateway.asker import Asker
 from sessions.frames import Deliver
 
 
 class Guard:
-    __slots__ = ("_profile",)
+    __slots__ = ("_asker", "_profile")
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, asker: Asker | None = None) -> None:
+        """asker: where a plugin has the word about some topics."""
         self._profile = profile
+        self._asker = asker
 
     def reads_all(self, frame: Deliver, indexes: list[int]) -> bool:
         """Whether all of these messages are known to be readable; False: each has to be asked for."""
@@ -27,3 +30,7 @@ class Guard:
     def may_read(self, topic: bytes) -> bool:
         profile = self._profile
         return topic in profile.readable or profile.may(Right.SUBSCRIBE, topic)
+
+    def knows_not(self, topic: bytes) -> bool:
+        """Whether a plugin has to be asked first."""
+        return self._asker is not None and self._asker.unknown((int(Right.SUBSCRIBE), topic))

@@ -31,8 +31,8 @@ from gateway.delaying import is_delayed, read_delays
 from gateway.fanout import Fanout
 from gateway.live import LiveTable
 from gateway.outbox import ShardQueue
-from gateway.permitting import may_publish, publishing
 from gateway.reasons import refusal
+from gateway.rights import may_publish, publishing
 from gateway.state import State
 from mqtt.encode import acks
 from mqtt.packets import MQTT_5, AckKind, Publish, PublishRun

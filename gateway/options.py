@@ -32,6 +32,8 @@ class Options:
     """Who comes in without saying who it is, by listener: "no", "yes", or "loopback", which is meant where nothing is said."""
     adopt_anonymous: bool = False
     """Whether a user gets a session that is the anonymous one's."""
+    rights_cache_ms: int = 1_000
+    """How long a plugin's word about a right counts, where it has one."""
     plugin: bool = False
     """Whether there is a plugin, which is asked about those too who say nothing."""
     home_wait_ms: int = 10_000
@@ -121,6 +123,10 @@ class Counters:
     wills_denied: int = 0
     subscriptions_denied: int = 0
     """Filters of SUBSCRIBE; with wills_denied, what the rules refused besides messages."""
+    rights_asked: int = 0
+    """Questions to a plugin that decides."""
+    rights_unanswered: int = 0
+    """Those that it has not answered in time, or that it was too busy, or away, to be asked."""
     publishes_repeated: int = 0
     publishes_await_rel_timed_out: int = 0
     """Of sessions that end with their connection; for the others the home shard counts."""

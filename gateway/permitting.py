@@ -18,11 +18,13 @@ from typing import Final
 from access.profile import Profile
 from access.rights import Extent, Right
 from access.rules import Access
+from gateway.asking import Asking
 from gateway.connection import Connection, Phase
 from gateway.guard import Guard
 from gateway.live import LiveSub, LiveTable
+from gateway.rights import may_subscribe
 from gateway.state import State
-from mqtt.topics import is_shared, matched_filter
+from mqtt.topics import is_shared
 from sessions.frames import Unsubscribe
 
 RENEWED_PER_TURN: Final = 250
@@ -34,9 +36,10 @@ BY_THE_RULES: Final = 0
 
 
 class Permitting:
-    def __init__(self, state: State, table: LiveTable) -> None:
+    def __init__(self, state: State, table: LiveTable, asking: Asking) -> None:
         self._state = state
         self._table = table
+        self._asking = asking
 
     def changed(self, access: Access) -> None:
         state = self._state
@@ -47,7 +50,7 @@ class Permitting:
 
     def renewed(self, connection: Connection) -> None:
         """Other rules, or another identity of a connection that may have subscriptions."""
-        entitle(connection, self._state.access)
+        entitle(connection, self._state.access, self._asking)
         if connection.profile is not None:
             self._leave_groups(connection, connection.profile)
             self._state.unlooked += connection.subs.values()
@@ -113,27 +116,10 @@ class Permitting:
             self._state.outbox.to_session(connection.session, Unsubscribe(connection.conn, BY_THE_RULES, left))
 
 
-def entitle(connection: Connection, access: Access) -> None:
+def entitle(connection: Connection, access: Access, asking: Asking) -> None:
     """Give a connection whose client is known what it may do from now on; its subscriptions ask for each message."""
-    profile = access.profile(connection.identity, connection.client, connection.listener, connection.address)
-    connection.profile = profile
-    connection.guard = Guard(profile) if profile is not None else None
+    rules = access.profile(connection.identity, connection.client, connection.listener, connection.address)
+    connection.profile = profile = asking.profile(connection, rules)
+    connection.guard = Guard(profile, connection.asker) if profile is not None else None
     for sub in connection.subs.values():
         sub.guarded(connection.guard)
-
-
-def may_subscribe(profile: Profile, topic_filter: bytes) -> bool:
-    """A shared subscription is covered whole: what its member may not read would be lost to its group."""
-    if is_shared(topic_filter):
-        return profile.grant(Right.SHARE | Right.SUBSCRIBE, matched_filter(topic_filter)) is Extent.ALL
-    return profile.grant(Right.SUBSCRIBE, topic_filter) is not Extent.NONE
-
-
-def publishing(flags: int, delayed: bool = False) -> Right:
-    """What a PUBLISH, or a will, with these flags needs."""
-    right = Right.PUBLISH | Right.RETAIN if flags & 1 else Right.PUBLISH
-    return right | Right.DELAY if delayed else right
-
-
-def may_publish(profile: Profile, flags: int, topic: bytes, delayed: bool = False) -> bool:
-    return profile.may(publishing(flags, delayed), topic)

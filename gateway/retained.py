@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from gateway.asking import AHEAD_MAX
 from gateway.connection import Connection, Phase
 from gateway.events import RetainedQuery
 from gateway.live import LiveSub
@@ -92,7 +93,8 @@ class Retained:
         if connection.phase is not Phase.ONLINE or session is None or connection.subs.get(fetch.sub.filter) is not fetch.sub:
             self._queries.pop(fetch.asked, None)
             return True
-        while fetch.values and session.has_room() and not connection.congested:
+        asker = connection.asker
+        while fetch.values and session.has_room() and not connection.congested and (asker is None or len(asker.outgoing) < AHEAD_MAX):
             self._send(fetch.sub, fetch.values.popleft())
         if fetch.values or fetch.asked:
             return False

@@ -7,7 +7,9 @@ its topic, nothing larger than the client takes.  Who is to get it is decided in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
+from gateway.asking import Asking
 from gateway.frames import ForGroups, Forward
 from gateway.groups import GroupMessage
 from gateway.live import LiveSub
@@ -35,8 +37,9 @@ class _Open:
 
 
 class Sending:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, asking: Asking) -> None:
         self._state = state
+        self._asking = asking
         self._outbox = state.outbox
         self._counters = state.counters
         self._forwards: dict[int, list[_Open]] = {}
@@ -47,7 +50,18 @@ class Sending:
     ) -> bool:
         """One message to one subscriber; False when it is not sent because of its size, its age, or the rules.
 
-        of_group: as what the message goes to another member when this one ends without having taken it."""
+        of_group: as what the message goes to another member when this one ends without having taken it.  Of groups rules alone decide."""
+        asker = sub.connection.asker
+        if asker is None or sub.guard is None or of_group is not None or not asker.must_wait(template.topic):
+            return self._send(sub, qos, retain, template, published_at_ms, of_group)
+        later = partial(self._send, sub, qos, retain, template, published_at_ms)
+        kept = self._asking.later(asker, template.topic, len(template.topic) + len(template.body), later, droppable=True)
+        self._asking.drain(asker)
+        return kept
+
+    def _send(
+        self, sub: LiveSub, qos: int, retain: int, template: PublishTemplate, published_at_ms: int, of_group: GroupMessage | None = None
+    ) -> bool:
         connection = sub.connection
         if sub.guard is not None and not sub.guard.may_read(template.topic):
             self._state.suppressed(connection, template.topic)

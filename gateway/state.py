@@ -13,6 +13,7 @@ from random import Random
 from access.denials import Denials
 from access.rights import Right
 from access.rules import OPEN, Access
+from gateway.asker import Asker
 from gateway.connection import Connection, Phase
 from gateway.groups import GroupMessage
 from gateway.live import LiveSub
@@ -67,6 +68,8 @@ class State:
     """Connections that have their profiles of former rules still."""
     unlooked: deque[LiveSub] = field(default_factory=deque)
     """Subscriptions that ask for each message until somebody has looked at what the rules say of their filters."""
+    askers: dict[int, Asker] = field(default_factory=dict)
+    """Connections for which a plugin has the word beside the rules (gateway.asking), by a number that grows."""
     denials: Denials = field(default_factory=Denials)
     shards_linked: dict[int, None] = field(default_factory=dict)
     sessions_linked: dict[int, None] = field(default_factory=dict)

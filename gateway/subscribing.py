@@ -18,9 +18,10 @@ from gateway.connection import Connection, Phase
 from gateway.groups import is_shared
 from gateway.live import LiveSub, LiveTable
 from gateway.peers import Peer
-from gateway.permitting import Permitting, may_subscribe
+from gateway.permitting import Permitting
 from gateway.reasons import answer
 from gateway.retained import Retained
+from gateway.rights import may_subscribe
 from gateway.state import State
 from gateway.wheel import Wheel
 from mqtt.packets import MQTT_5, Suback, Subscribe, Subscription, Unsuback, Unsubscribe

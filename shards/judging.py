@@ -4,6 +4,8 @@ retained message that is given out.
 Who it is was written down as bytes (access.identity) when it was left.  From where he came is not known any more, so rules about listeners
 and networks deny, and allow nothing.  An identity that cannot be read allows nothing either.
 
+Where a plugin has the word it is not asked again: what it let in stays, until a rule says no.
+
 Holds: what is remembered of somebody is of the rules in force.
 """
 
@@ -13,7 +15,7 @@ from typing import Final
 
 from access.denials import Denials
 from access.identity import ANONYMOUS, Identity
-from access.profile import Profile
+from access.profile import Profile, left_to_plugin
 from access.rights import Right
 from access.rules import CLOSED, OPEN, Access
 
@@ -62,7 +64,7 @@ class Judging:
         if identity is NOT_JUDGED or not self.judges:
             return True
         profile = self._profile(client, identity)
-        if profile is None or profile.may(right, topic):
+        if profile is None or profile.may(right, topic) or left_to_plugin(profile, right, topic):
             return True
         self.denials.note(client, right, topic)
         return False

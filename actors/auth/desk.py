@@ -24,17 +24,18 @@ from actors.auth.exchanges import Exchanges
 from actors.auth.gate import Gate
 from actors.auth.keys import KeySource
 from actors.auth.passwords import Passwords
-from actors.auth.plugin import PluginLogins
+from actors.auth.plugin import PluginLogins, PluginRights
+from actors.auth.questions import PluginQuestions
 from actors.auth.remembered import Remembered
 from actors.auth.settings import AuthSettings
 from actors.auth.slowing import Slowing
 from actors.auth.tokens import Tokens
 from actors.auth.users import UserFile, revoked
 from actors.auth.written import shown
-from gateway.events import AuthChallenged, Authenticated, AuthRefused, IdentitiesRevoked
+from gateway.events import AuthChallenged, Authenticated, AuthRefused, IdentitiesRevoked, RightsForgotten, RightTold
 from mqtt.reason import ReasonCode
 
-Verdict: TypeAlias = Authenticated | AuthChallenged | AuthRefused | IdentitiesRevoked
+Verdict: TypeAlias = Authenticated | AuthChallenged | AuthRefused | IdentitiesRevoked | RightTold | RightsForgotten
 _KEY_BYTES = 32
 
 log = structlog.get_logger(__name__)
@@ -63,8 +64,10 @@ class Desk:
         self._source = KeySource(clock, fetchers, owner.alarm)
         self._tokens = Tokens(self, clock, self._source)
         self._file = UserFile(fetchers, self._users_changed)
-        self.plugin = PluginLogins(self, clock, owner.alarm)
+        self.plugin = PluginQuestions(clock, owner.alarm, lambda: owner.verdict(RightsForgotten()))
         """Whoever has the link to the plugin's process is its wire, and tells it what comes."""
+        self.rights = PluginRights(self.plugin, owner.verdict)
+        self._logins = PluginLogins(self, self.plugin)
         self._take(settings)
 
     def when_ready(self, call: Callable[[], None]) -> None:
@@ -92,7 +95,7 @@ class Desk:
             case Way.PASSWORD:
                 self._passwords.ask(question)
             case Way.PLUGIN:
-                self.plugin.ask(question)
+                self._logins.ask(question)
             case Way.ANONYMOUS:
                 self.accept(question, ANONYMOUS)
 

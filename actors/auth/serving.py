@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from access.asked import Asked
 from access.bundle import Bundle
 from access.login import Login
 from actors.access.secrets import read_secrets
@@ -80,6 +81,9 @@ class ServedDesk:
 
     def go_on(self, socket: int, attempt: int, data: bytes) -> None:
         self._desk.go_on(socket, attempt, data)
+
+    def ask_right(self, asker: int, key: tuple[int, bytes], asked: Asked) -> None:
+        self._desk.rights.ask(asker, key, asked)
 
     def forget(self, socket: int) -> None:
         self._desk.forget(socket)

@@ -12,9 +12,10 @@ import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from access.asked import Asked
 from access.login import Login
 from actors.plugin.loading import PluginRefused
-from actors.plugin.port import Asked, Verdict
+from actors.plugin.port import Verdict
 
 _NAMESPACE: Final = "holdfast.plugins"
 

@@ -12,10 +12,11 @@ from typing import Final
 
 import structlog
 
+from access.asked import Asked
 from access.identity import ANONYMOUS, Identity
 from access.login import Login
 from actors.plugin.frames import Allowed, Answer, Denied, Failed
-from actors.plugin.port import Asked, Plugin, Verdict
+from actors.plugin.port import Plugin, Verdict
 from mqtt.reason import ReasonCode
 
 QUESTIONS_MAX: Final = 10_000

@@ -15,9 +15,9 @@ from typing import Any, Final, TypeAlias
 
 import msgpack
 
+from access.asked import Asked
 from access.identity import Identity
 from access.login import Login
-from actors.plugin.port import Asked
 
 _ASK, _TOLD, _INVALIDATE = 1, 2, 3
 _LOGIN, _MAY = 1, 2

@@ -1,7 +1,8 @@
 """What somebody writes who brings a plugin: a class with these coroutines, named `module:Class` in the settings.
 
-    from actors.plugin.port import Asked, Verdict
+    from access.asked import Asked
     from access.login import Login
+    from actors.plugin.port import Verdict
 
 Always holds: a plugin that raises, or is late, has said no.
 """
@@ -10,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
-from access.identity import Grant, Identity
+from access.asked import Asked
+from access.identity import Grant
 from access.login import Login
 from mqtt.reason import ReasonCode
-
-Action = Literal["publish", "subscribe", "receive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +29,6 @@ class Verdict:
     attributes: tuple[tuple[str, str], ...] = ()
     grants: tuple[Grant, ...] = ()
     code: int = ReasonCode.BAD_USER_NAME_OR_PASSWORD
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Somebody wants to publish to a topic, to subscribe to a filter, or to be sent a message of a topic."""
-
-    who: Identity
-    client: str
-    action: Action
-    topic: str
 
 
 class Plugin(Protocol):

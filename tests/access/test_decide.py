@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from access.decide import Bound, decide, decide_filter
+from access.decide import Bound, decide, decide_filter, said, says_of_filter
 from access.rights import Extent, Right
 from tests.mqtt.universe import FILTERS, TOPICS, matched
 
@@ -65,6 +65,24 @@ def _defined(rules: list[Bound], right: Right, topic_filter: bytes) -> Extent:
     before = [rule for rule in about[: whole[0]] if not rule.allow]
     touched = any(matched(topic_filter) & matched(b"/".join(each)) for rule in before for each in rule.filters)
     return Extent.SOME if touched else Extent.ALL
+
+
+@given(RULES, RIGHTS, st.sampled_from(TOPICS))
+def test_nothing_is_said_where_no_rule_names_a_right_and_none_denies_one(rules: list[Bound], right: Right, topic: bytes) -> None:
+    """Which is what may be left to somebody else to say."""
+    bit = 1 << TOPICS.index(topic)
+    firsts = [
+        next((rule.allow for rule in rules if rule.rights & each and any(matched(b"/".join(one)) & bit for one in rule.filters)), None)
+        for each in right
+    ]
+    assert said(rules, right, topic) is (False if False in firsts else None if None in firsts else True)
+
+
+@given(RULES, st.sampled_from(list(Right)), st.sampled_from(NEAR))
+def test_of_a_filter_something_is_said_if_a_rule_is_about_the_whole(rules: list[Bound], right: Right, topic_filter: bytes) -> None:
+    """Those that deny a part of it leave the rest."""
+    about = any(rule.rights & right and _covers(rule, topic_filter) for rule in rules)
+    assert says_of_filter(rules, right, topic_filter) is about
 
 
 def _covers(rule: Bound, topic_filter: bytes) -> bool:

@@ -214,3 +214,21 @@ def test_a_question_fills_in_no_rules_that_have_nothing_to_say() -> None:
     profile = RuledProfile(Fitting(rules), values, (), Shelf())
     assert profile.may(Right.PUBLISH, b"r7/u/x") and not profile.may(Right.PUBLISH, b"r7/v/x")
     assert values.times == 1
+
+
+def test_what_rules_say_nothing_about_is_left_to_a_plugin_that_decides() -> None:
+    """Neither what they allow nor what they deny; without such a plugin, and of the reader's tokens, nothing is."""
+    rules = parse_rules(
+        'version = 1\n[[rule]]\ndeny = ["retain"]\ntopics = ["a"]\n[[rule]]\nallow = ["publish"]\ntopics = ["b"]\n'
+        '[[rule]]\ndeny = ["subscribe"]\ntopics = ["c/secret"]\n'
+    )
+    with_one, without = [compile_access(1, rules, claims=False, decides=decides) for decides in (True, False)]
+    profile = profile_of(with_one, "ann")
+    asked = [(Right.PUBLISH, b"a"), (Right.PUBLISH | Right.RETAIN, b"a"), (Right.PUBLISH, b"b"), (Right.SUBSCRIBE, b"b")]
+    assert [profile.leaves(right, topic) for right, topic in asked] == [True, False, False, True]
+    assert [profile.may(right, topic) for right, topic in asked] == [False, False, True, False]
+    assert [profile.leaves_filter(each) for each in (b"c/#", b"c/secret", b"d")] == [True, False, True]
+    reader = with_one.profile(Identity("ann", "pipeline"), b"c", "tcp", "10.0.0.1")
+    for other in (profile_of(without, "ann"), reader):
+        assert isinstance(other, RuledProfile)
+        assert not other.leaves(Right.PUBLISH, b"a") and not other.leaves_filter(b"d")

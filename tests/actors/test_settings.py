@@ -163,6 +163,7 @@ TELLING = (
     'listeners.tcp.tls.client_certificate="required"',
 )  # fmt: skip
 """A listener for which each of its settings means something."""
+PLUGGED = ("access.plugin.kind=holdfast", 'access.plugin.plugins=["a:C"]')
 CHANGING = ("at once", "with the next generation")
 BY_SHELLS = (
     "log.level", "gateway.connect_bytes_max", "mqtt.filters_per_packet_max", "mqtt.user_properties_max", "storage_quota", "access.",
@@ -187,7 +188,7 @@ def another(key: str) -> str:
 @pytest.mark.parametrize("key", [key for key, one in all_settings().items() if one.effect in CHANGING and not is_unbuilt(key)])
 def test_every_setting_that_may_change_while_the_broker_runs_reaches_a_core(key: str) -> None:
     """What the page of settings promises and nobody keeps would be worse than a restart."""
-    base = TELLING if key.startswith("listeners.tcp.") else ()
+    base = TELLING if key.startswith("listeners.tcp.") else PLUGGED if key.startswith("access.plugin.") else ()
     running, wanted = load(sets=base, environ={}), load(sets=[*base, f"{key}={another(key)}"], environ={})
     found = changes(running, wanted, 1)
     assert [change.key for change in found.applied] == [key] and value_at(found.config, key) == value_at(wanted, key)

@@ -13,6 +13,7 @@ from random import Random
 
 from gateway.core import GatewayCore
 from gateway.events import (
+    AskRight,
     Authenticate,
     CloseSocket,
     ContinueAuth,
@@ -173,6 +174,8 @@ class Shell:
         self.queries: list[RetainedQuery] = []
         self.asked: list[Authenticate | ContinueAuth | ForgetAuth] = []
         """What whoever answers for identities was told; a test answers."""
+        self.rights: list[AskRight] = []
+        """What a plugin is asked; a test answers."""
         self.checking = True
         """Whether every turn ends with the core's own check."""
         self.turn(*[ShardLinked(shard) for shard in range(n_shards)], *[SessionLinked(session) for session in range(n_sessions)])
@@ -218,6 +221,8 @@ class Shell:
                 self.queries.append(effect)
             case Authenticate() | ContinueAuth() | ForgetAuth():
                 self.asked.append(effect)
+            case AskRight():
+                self.rights.append(effect)
 
     def answer(self, count: int = 1_000_000) -> list[Effect]:
         """The shards answer the oldest requests; then a turn ends."""

@@ -10,10 +10,11 @@ import pytest
 from pwdlib import PasswordHash
 from pwdlib.hashers.argon2 import Argon2Hasher
 
+from access.asked import Asked
 from access.identity import ANONYMOUS, Identity
 from access.login import Login
 from actors.plugin.loading import PluginRefused, load, read_settings
-from actors.plugin.port import Asked, Plugin
+from actors.plugin.port import Plugin
 from tests.auth.by_hand import by_password, login
 
 AUTH, TOPIC = "amqtt.plugins.authentication", "amqtt.plugins.topic_checking"

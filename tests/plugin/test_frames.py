@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from access.asked import Asked
 from access.identity import ANONYMOUS, Grant, Identity
 from access.login import Login
 from access.rights import Right
 from actors.plugin.frames import Allowed, Ask, Denied, Failed, Frame, Invalidate, Told, decode, encode
-from actors.plugin.port import Asked
 
 WHO = Identity("ann", "jwt", ("a", "b"), (("serial", "0A"),), (Grant(Right.PUBLISH, (b"x/#",)),))
 LOGIN = Login("c1", 5, "ann", b"\xff\x00", None, b"", "tls", "192.0.2.1", False, ("a", "b"), "0A1B", True)

@@ -11,7 +11,7 @@ import pytest
 from access.identity import ANONYMOUS, Identity
 from access.login import Login
 from actors.auth.breaker import FAILURES, OPEN_S, Breaker
-from actors.auth.plugin import ALARM
+from actors.auth.questions import ALARM
 from actors.auth.settings import PluginSettings
 from actors.links import Link
 from actors.plugin.frames import Allowed, Answer, Ask, Denied, Failed, Told, decode, encode

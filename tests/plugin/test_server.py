@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from access.asked import Asked
 from access.identity import ANONYMOUS, Identity
 from access.login import Login
 from actors.alarms import read_alarms
 from actors.links import Link, LinkClient
 from actors.plugin.frames import Allowed, Answer, Ask, Denied, Failed, Frame, Invalidate, Told, decode, encode
 from actors.plugin.loading import PluginRefused
-from actors.plugin.port import Asked, Verdict
+from actors.plugin.port import Verdict
 from actors.plugin.server import PluginServer
 from actors.topology import Topology
 from config.access import PluginAccess

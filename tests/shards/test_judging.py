@@ -190,3 +190,17 @@ def test_what_a_writer_retains_is_its_tokens() -> None:
         h.ask(READER, Append(b"w", number, 0, 0, [b"c"], b"\3", [topic], [b"\0m"], identity))
     h.core.handle(AccessChanged(rules("pipeline/plant")))
     assert kept(h) == [b"own"]
+
+
+def test_what_a_plugin_let_in_stays_until_a_rule_says_no() -> None:
+    """A shard asks no plugin: what rules say nothing about was judged when it came."""
+    h = linked()
+    h.core.handle(AccessChanged(compile_access(2, None, claims=False, decides=True)))
+    conns = {
+        client: comes(h, client, who, will=Will(client + b"/gone", 1, True, 0, b"\0bye")) for client, who in ((b"a", ANN), (b"b", BOB))
+    }
+    text = "version = 1\n[[rule]]\ndeny = ['publish']\ntopics = ['b/#']\n"
+    h.core.handle(AccessChanged(compile_access(3, parse_rules(text), claims=False, decides=True)))
+    for client, conn in conns.items():
+        h.ask(G, Disconnect(client, conn, LOST, None))
+    assert wills(h) == [b"a/gone"] and kept(h) == [b"a/gone"]
