@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.reasons import LOST_MESSAGES
 from shards.rows import NOT_COUNTED, LossRow
 from shards.survey import Survey
 from tests.actors.hand import Hand
@@ -17,6 +18,8 @@ from tests.actors.meeting import nothing_else, publisher, resumed
 from tests.actors.one_loop import OneLoop
 from tests.actors.test_damaged_store import begin, gets_the_new_ones, stored
 from tests.broker import wire
+from tests.conformance.packets import REASON_STRING, Value
+from tests.conformance.peer import Peer
 from tests.shards import damage
 
 pytestmark = [pytest.mark.slow]
@@ -79,6 +82,13 @@ async def said(broker: OneLoop, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
+async def reason_string(broker: OneLoop) -> Value | None:
+    """Of the CONNACK of one more connection of the session."""
+    peer = await Peer.connect(broker.port, 5, "s", kept=True)
+    peer.drop()
+    return peer.connack.get(REASON_STRING)
+
+
 async def close(*hands: Hand) -> None:
     for hand in hands:
         await hand.close()
@@ -138,6 +148,7 @@ async def test_who_comes_too_late_gets_the_rest_in_order_and_the_gap_is_said(tmp
             await broker.kill_session()
             for index in range(n_shards):
                 await broker.restart_shard(index)
+            assert [await reason_string(broker) for _ in range(2)] == [LOST_MESSAGES, None], "the next CONNACK says so, once"
             hand, head, fresh = [await Hand.connect(broker.port, client, 5) for client in ("s", "head", "fresh")]
             await hand.complete_all(*await hand.messages(3))
             await nothing_else(broker, "t/1", hand, head, fresh)
