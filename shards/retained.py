@@ -27,6 +27,7 @@ from shards.rows import APPLIED, OUTBOX, RETAINED, pack_row, successor, u64, unp
 from shards.sources import ANONYMOUS, Sources
 
 _EXAMINED_PER_PAGE = 2000
+_READ_AT_LEAST = 100
 _BYTES_PER_PAGE = 1 << 20
 NOTHING_WAITS = 1 << 62
 
@@ -121,20 +122,28 @@ class RetainedHome:
             given = value and not after and self._may_be_given(draft, topic_filter, value)
             return RetainedMessages([value] if value and given else [], b"")
         prefix = RETAINED + _literal_prefix(topic_filter)
-        start = max(prefix, RETAINED + after + b"\x00") if after else prefix
-        rows = draft.scan_range(start, successor(prefix), _EXAMINED_PER_PAGE)
+        start, end = max(prefix, RETAINED + after + b"\x00") if after else prefix, successor(prefix)
         values: list[bytes] = []
-        size = matching = 0
-        for key, value in rows:
-            topic = key[1:]
-            if matches(topic_filter, topic):
-                matching += 1
-                if self._may_be_given(draft, topic, value):
-                    values.append(value)
-                    size += len(value)
-                if matching >= count_max or size >= _BYTES_PER_PAGE:
-                    return RetainedMessages(values, topic)
-        return RetainedMessages(values, rows[-1][0][1:] if len(rows) == _EXAMINED_PER_PAGE else b"")
+        topic = b""
+        size = matching = examined = 0
+        while examined < _EXAMINED_PER_PAGE:
+            # Where most topics match, what is read is what is given out.
+            wanted = min(max(count_max - matching, _READ_AT_LEAST), _EXAMINED_PER_PAGE - examined)
+            rows = draft.scan_range(start, end, wanted)
+            for key, value in rows:
+                topic = key[1:]
+                if matches(topic_filter, topic):
+                    matching += 1
+                    if self._may_be_given(draft, topic, value):
+                        values.append(value)
+                        size += len(value)
+                    if matching >= count_max or size >= _BYTES_PER_PAGE:
+                        return RetainedMessages(values, topic)
+            if len(rows) < wanted:
+                return RetainedMessages(values, b"")
+            examined += wanted
+            start = rows[-1][0] + b"\x00"
+        return RetainedMessages(values, topic)
 
     def erase_expired(self, draft: Draft, rows: list[tuple[bytes, bytes]], wall_ms: int) -> None:
         """Of these rows.  Nobody is given one that has expired, erased or not; this is for the disk."""
