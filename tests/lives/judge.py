@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.broker.wire import Publish
-from tests.lives.oracle import PACKET_IDENTIFIER_NOT_FOUND, Expected, WillDue, expect
+from tests.lives.oracle import PACKET_IDENTIFIER_NOT_FOUND, Expected, WillDue, expect, stranger_code
 from tests.lives.player import (
     AFTER,
     BACKLOG,
@@ -22,7 +22,7 @@ from tests.lives.player import (
     Player,
 )  # fmt: skip
 from tests.lives.stage import OBSERVERS, Seen, Stage
-from tests.lives.table import HEARD_BEFORE_S, NOTICED_WITHIN_S, TAKEOVERS, Ending, Holds, Life
+from tests.lives.table import HEARD_BEFORE_S, NOTICED_WITHIN_S, TAKEOVERS, Ending, Holds, Life, Stranger
 
 WILL_WITHIN_S = 1.0
 EARLY_S = 0.05
@@ -52,7 +52,7 @@ class _Judge:
         self._outage_s = outage_s
 
     def faults(self) -> list[str]:
-        found = [*self._connections(), *self._held(), *self._messages(), *self._incoming(), *self._will()]
+        found = [*self._connections(), *self._stranger(), *self._held(), *self._messages(), *self._incoming(), *self._will()]
         return [f"{each} (as {self._expected.story})" for each in found]
 
     # -------------------------------------------------------------------- connections
@@ -72,6 +72,14 @@ class _Judge:
             yield f"CONNACK gives an expiry of {seen.told_expiry_s} s, asked for {asked}"
         if seen.third_present is not expected.third_present:
             yield f"session present {seen.third_present} at the third connection, wanted {expected.third_present}"
+
+    def _stranger(self) -> Iterator[str]:
+        wanted, heard = stranger_code(self._life), self._seen.stranger
+        if self._life.stranger is Stranger.NOBODY or heard is None:
+            return
+        if (heard.code, heard.session_present) != (wanted, False):
+            present = heard.session_present
+            yield f"a stranger got CONNACK {_hex(heard.code)}, session present {present}, wanted {_hex(wanted)} and no session"
 
     # -------------------------------------------------------------------- messages
 

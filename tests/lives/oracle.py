@@ -18,6 +18,9 @@ MQTT 5, in its own words as far as they fit:
 3.1.1: clean session 1 is a session that ends with its connection, 0 one that the server keeps; a will has no delay; there is
 no DISCONNECT from the server.
 
+Of identities the specifications say only that a server may refuse an identifier (3.1.1: 3.1.3.1, 5: 3.1.3.1); that a session belongs to
+whoever made it is the broker's own word (docs/access.md).
+
 Where a client does two things at once the order is the network's: then every order is an answer, but each of them as a whole.
 One thing is the broker's own word: when a gateway is killed, its connections end for their homes when it was last heard, and
 that is known when it starts again, or after 20 s, or when the client's next connection comes and takes over.
@@ -35,6 +38,7 @@ from tests.lives.table import (
     Before,
     Ending,
     Life,
+    Stranger,
     Will,
     gap_s,
     kept_s,
@@ -47,6 +51,10 @@ _NORMAL = {
     *(Ending.DISCONNECT, Ending.DISCONNECT_ZERO, Ending.DISCONNECT_SHORTER, Ending.DISCONNECT_LONGER, Ending.DISCONNECT_NEVER),
     *(Ending.DISCONNECTING, Ending.DISCONNECTING_ZERO),
 }
+
+
+NOT_YOURS = {4: 2, 5: 0x85}
+"""What the specifications have for a client id that is another's: identifier rejected, client identifier not valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,14 @@ def expect(life: Life, gap: float | None = None) -> tuple[Expected, ...]:
             return (known,)
         return known, earlier, _went(life, "nobody knew of the end", (None,), False, kept, 0.0)
     return (_went(life, ending.value, _FAREWELLS.get(ending, (None,)), ending in _NORMAL, kept, gap),)
+
+
+def stranger_code(life: Life) -> int:
+    """What somebody else gets in CONNACK: the client id is not his as long as there is a connection or a session of it.  What is left
+    of the life must not know that he was there: nothing else is expected of one with a stranger."""
+    if life.stranger is Stranger.THERE or (life.stranger is Stranger.AWAY and kept_s(life.expiry, life.ending)):
+        return NOT_YOURS[life.stranger_version]
+    return 0
 
 
 _FAREWELLS: dict[Ending, tuple[int | None, ...]] = {

@@ -24,10 +24,11 @@ class WillSent:
 
 
 def connect(
-    version: Version, client_id: str, clean: bool, keep_alive_s: int, expiry_s: int, will: WillSent | None, receive_max: int = 0
-) -> bytes:
-    """expiry_s, receive_max: in no packet of 3.1.1; 0 is said by leaving it out."""
-    flags = 0x02 if clean else 0
+    version: Version, client_id: str, clean: bool, keep_alive_s: int, expiry_s: int, will: WillSent | None, receive_max: int = 0,
+    user: str = "",
+) -> bytes:  # fmt: skip
+    """expiry_s, receive_max: in no packet of 3.1.1; 0 is said by leaving it out.  user: his password is his name; "": nobody."""
+    flags = (0x02 if clean else 0) | (0xC0 if user else 0)
     if will is not None:
         flags |= 0x04 | will.qos << 3 | (0x20 if will.retain else 0)
     body = text("MQTT") + bytes([version, flags]) + struct.pack(">H", keep_alive_s)
@@ -39,6 +40,8 @@ def connect(
         if version == 5:
             body += _properties(struct.pack(">BI", WILL_DELAY, will.delay_s) if will.delay_s else b"")
         body += text(will.topic) + struct.pack(">H", len(will.payload)) + will.payload
+    if user:
+        body += text(user) + text(user)
     return packet(0x10, body)
 
 

@@ -23,11 +23,13 @@ from tests.lives.table import (
     Expiry,
     Holds,
     Life,
+    Stranger,
     When,
     Will,
     gap_s,
     said_s,
     third_gap_s,
+    visit_s,
 )
 
 KEEP_ALIVE_S = 2
@@ -36,6 +38,9 @@ BACKLOG = 12
 TAKEN_AFTER = 4
 """Messages of a backlog that have arrived when the second connection comes."""
 INCOMING_ID = 7
+STRANGER = "stranger"
+LEFT_S = 2.0
+"""After a stranger was let in and has gone: until its home knows that for certain, and takes another one in."""
 _AFTER_CLOSING_S = 10.0
 UNACKED, UNRECEIVED, UNCOMPLETED = b"unacked", b"unreceived", b"uncompleted"
 MISSED = ((b"missed one", 1), (b"missed two", 2))
@@ -65,6 +70,8 @@ class Observed:
     releases: list[int] = field(default_factory=list)
     incoming: list[int] = field(default_factory=list)
     """Reason codes of PUBREC, if the session went on, and PUBCOMP for the message that was not released."""
+    stranger: wire.Connack | None = None
+    """What somebody else was told."""
     third_present: bool = False
     third_arrived: list[wire.Publish] = field(default_factory=list)
 
@@ -102,6 +109,8 @@ class Player:
             await self._make_offline_session()
         first = await self._begin_first()
         await self._fill(first)
+        if life.stranger is Stranger.THERE:
+            await self._visit()
         second = Connection(port, self._bell, life.second_version, answering=True)
         if life.ending in TAKEOVERS:
             await second.open(self._second_at)
@@ -110,6 +119,9 @@ class Player:
             if life.holds in (Holds.MISSED, Holds.ALL):
                 for tag, qos in MISSED:
                     await self._publish(tag, qos)
+            if life.stranger in (Stranger.AWAY, Stranger.EXPIRED):
+                await port.passes(max(0.0, seen.ended_to_s + visit_s(life.expiry, life.ending, life.stranger) - port.now_s))
+                await self._visit()
             gap = gap_s(life.expiry, life.ending, life.will, life.when)
             await port.passes(max(0.0, seen.ended_to_s + gap - port.now_s))
             await second.open(self._second_at)
@@ -220,6 +232,31 @@ class Player:
     def _remember(self, first: Connection) -> None:
         self.seen.farewell = first.farewell
         self.seen.first_ids = {each.publish.payload: each.publish.packet_id for each in first.publishes}
+
+    # -------------------------------------------------------------------- somebody else
+
+    async def _visit(self) -> None:
+        """A CONNECT of another name.  Where it is let in it leaves nothing behind."""
+        life = self.life
+        self.seen.stranger = connack = await self._come_and_go(life.stranger_clean)
+        if connack.code:
+            return
+        if life.stranger_version == 4 and not life.stranger_clean:
+            await self._come_and_go(True)
+        await self._port.passes(LEFT_S)
+
+    async def _come_and_go(self, clean: bool) -> wire.Connack:
+        version: Version = self.life.stranger_version
+        stranger = Connection(self._port, self._bell, version)
+        await stranger.open(1 - self._first_at if self.life.ending is Ending.KILLED else self._first_at)
+        stranger.send(packets.connect(version, self._name, clean, 0, 0, None, user=STRANGER))
+        await stranger.must(lambda: stranger.connack is not None, "CONNACK for a stranger")
+        assert stranger.connack is not None
+        if stranger.connack.code:
+            await self._ended(stranger)
+        else:
+            await self._leave(stranger, version)
+        return stranger.connack
 
     # -------------------------------------------------------------------- the second and the third
 

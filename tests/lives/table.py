@@ -2,14 +2,13 @@
 
 A life has three connections.  The first one makes a session, lets it hold something, and ends in one of the ways there are;
 the second comes during that end or after a while, perhaps through another gateway or in another version; the third only asks
-whether the second one's session is still there.  What must be observed is the oracle's, how it is played the player's.
+whether the second one's session is still there.  Once, during the first connection or behind it, somebody else may come with the
+client id, under another name.  What must be observed is the oracle's, how it is played the player's.
 
 The dimensions are in DIMENSIONS, in the order in which a life is put together.  What cannot be is removed by the functions in
 RULES, each of which is named after its reason and takes the dimensions it speaks of.  `full` is the whole product; a few
 dimensions that do not act upon the others (DRAWN) are drawn at random there instead of multiplied.  `pairs` is a small part
-of it in which every two values that can meet do meet.
-
-Times are seconds and short, so that a real broker can live through them too.
+of it in which every two values that can meet do meet.  Times are seconds and short, so that a real broker can live through them too.
 """
 
 from __future__ import annotations
@@ -125,6 +124,15 @@ class When(_Value):
     AFTER_EXPIRY = "after expiry"
 
 
+class Stranger(_Value):
+    """When somebody else, with another name, comes once with the client id."""
+
+    NOBODY = "nobody else"
+    THERE = "a stranger while it is there"
+    AWAY = "a stranger while it is away"
+    EXPIRED = "a stranger when its session is over"
+
+
 class Third(_Value):
     """When the third connection comes, after the end of the second: before or after a short expiry has passed."""
 
@@ -151,6 +159,9 @@ class Life:
     elsewhere: bool
     """The second connection comes through another gateway."""
     third: Third
+    stranger: Stranger
+    stranger_version: Version
+    stranger_clean: bool
 
     @property
     def name(self) -> str:
@@ -159,7 +170,9 @@ class Life:
         first = f"{self.kind.value} {self.before.value} v{self.version} {'clean' if self.clean else 'resume'} {_shown(self.expiry)}"
         second = f"v{self.second_version} {'clean' if self.second_clean else 'resume'} {_shown(self.second_expiry)}"
         place = "elsewhere" if self.elsewhere else "same gateway"
-        return f"{first}, {will}, {self.holds.value} / {self.ending.value} / {second}, {self.when.value}, {place} / {self.third.value}"
+        visit = f"{self.stranger.value}, v{self.stranger_version} {'clean' if self.stranger_clean else 'resume'}"
+        end = f"{self.ending.value} / {second}, {self.when.value}, {place} / {self.third.value} / {visit}"
+        return f"{first}, {will}, {self.holds.value} / {end}"
 
 
 def _shown(expiry: Expiry) -> str:
@@ -192,9 +205,7 @@ def said_s(expiry: Expiry, ending: Ending) -> int | None:
         return _LONGER.get(expiry)
     if ending is Ending.DISCONNECT_NEVER:
         return NEVER_S
-    if ending is Ending.DISCONNECT_REFUSED:
-        return Expiry.SHORT.value
-    return None
+    return Expiry.SHORT.value if ending is Ending.DISCONNECT_REFUSED else None
 
 
 def kept_s(expiry: Expiry, ending: Ending) -> int:
@@ -226,6 +237,12 @@ def third_gap_s(second_expiry: Expiry, third: Third) -> float:
     if third is Third.LATE:
         return Expiry.SHORT.value + 1.5 * MARGIN_S
     return 0.2 if second_expiry is Expiry.NONE else second_expiry.value - MARGIN_S
+
+
+def visit_s(expiry: Expiry, ending: Ending, stranger: Stranger) -> float:
+    """From the end of the first connection to the stranger's CONNECT."""
+    over_s = max(kept_s(expiry, ending), NOTICED_WITHIN_S if ending is Ending.KILLED else 0)
+    return 0.3 if stranger is Stranger.AWAY else over_s + 2 * MARGIN_S
 
 
 # -------------------------------------------------------------------- what cannot be
@@ -329,6 +346,28 @@ def the_third_comes_when_it_tells_something(second_expiry: Expiry, third: Third)
     return third is (Third.LATE if second_expiry is Expiry.NONE else Third.EARLY)
 
 
+def nobody_has_no_version(stranger: Stranger, stranger_version: Version) -> bool:
+    return stranger is Stranger.NOBODY and stranger_version == 4
+
+
+def nor_a_way_to_begin(stranger: Stranger, stranger_clean: bool) -> bool:
+    return stranger is Stranger.NOBODY and not stranger_clean
+
+
+def nobody_comes_while_time_counts(ending: Ending, stranger: Stranger) -> bool:
+    return stranger is Stranger.THERE and ending in (Ending.KEEP_ALIVE, Ending.REPLAYING)
+
+
+def who_is_away_is_away_for_a_while(expiry: Expiry, ending: Ending, when: When, stranger: Stranger) -> bool:
+    # A gateway that was killed may count as there, and without a session there is nothing to be late for.
+    long = when in (When.AFTER_WILL, When.BEFORE_EXPIRY, When.AFTER_EXPIRY) or (when is When.AT_ONCE and not kept_s(expiry, ending))
+    return stranger is Stranger.AWAY and (ending is Ending.KILLED or not long)
+
+
+def a_session_is_over_when_that_was_waited_for(when: When, stranger: Stranger) -> bool:
+    return stranger is Stranger.EXPIRED and when is not When.AFTER_EXPIRY
+
+
 RULES: tuple[Rule, ...] = (
     a_client_of_3_1_1_has_no_expiry_of_its_own,
     nor_has_the_second_one,
@@ -348,6 +387,11 @@ RULES: tuple[Rule, ...] = (
     moments_too_close_cannot_be_told_apart,
     a_killed_gateway_is_noticed_late,
     the_third_comes_when_it_tells_something,
+    nobody_has_no_version,
+    nor_a_way_to_begin,
+    nobody_comes_while_time_counts,
+    who_is_away_is_away_for_a_while,
+    a_session_is_over_when_that_was_waited_for,
 )
 
 DIMENSIONS: dict[str, tuple[Any, ...]] = {
@@ -367,9 +411,12 @@ DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "when": tuple(When),
     "elsewhere": (False, True),
     "third": tuple(Third),
+    "stranger": tuple(Stranger),
+    "stranger_version": (4, 5),
+    "stranger_clean": (True, False),
 }
 
-DRAWN = ("will_qos", "will_retain", "before", "elsewhere", "third")
+DRAWN = ("will_qos", "will_retain", "before", "elsewhere", "third", "stranger", "stranger_version", "stranger_clean")
 """Drawn in the full product, not multiplied; but a takeover is multiplied by where it comes from."""
 
 assert tuple(DIMENSIONS) == tuple(each.name for each in fields(Life))

@@ -14,9 +14,9 @@ from shards.core import ShardCore
 from shards.frames import LOST, Will
 from tests.lives.simulated import live
 from tests.lives.table import Ending, Life, full, sample
-from tests.sim.planted import IdsEndWithConnection, LateDisconnect, Planted
+from tests.sim.planted import IdsEndWithConnection, LateDisconnect, NoOwnerOfACleanStart, OwnerAskedLate, Planted
 
-LIVES = 60
+LIVES = 160
 EXPIRY_AT, AGE_AT = 4, 5
 """Where they are among the arguments of Homes.disconnect."""
 
@@ -114,6 +114,21 @@ class TakeoverAlwaysWithWill(OfHomes):
         return asked(*args[:2], False, *args[3:])
 
 
+class OwnerOfMemoryNotAsked(OfHomes):
+    name = "sessions in memory are anybody's"
+
+    def change(self, asked: Callable[..., Any], args: list[Any]) -> Any:
+        entry = args[1]
+        session = self.homes.session(args[0], entry.client)
+        if session is not None and session.memory and entry.client not in self.homes.live:
+            args[1] = entry._replace(user=session.user)
+        return asked(*args)
+
+    def shard(self, core: ShardCore) -> None:
+        self.homes = core._homes
+        super().shard(core)
+
+
 class SlowKeepAlive(Planted):
     name = "keep alive is twice as long"
 
@@ -135,6 +150,9 @@ ALL: tuple[type[Planted], ...] = (
     SlowKeepAlive,
     LateDisconnect,
     IdsEndWithConnection,
+    NoOwnerOfACleanStart,
+    OwnerAskedLate,
+    OwnerOfMemoryNotAsked,
 )
 
 
