@@ -14,7 +14,9 @@ from shards.core import ShardCore
 from shards.frames import LOST, Will
 from tests.lives.simulated import live
 from tests.lives.table import Ending, Life, full, sample
-from tests.sim.planted import IdsEndWithConnection, LateDisconnect, NoOwnerOfACleanStart, OwnerAskedLate, Planted
+from tests.sim.planted import IdsEndWithConnection, LateDisconnect
+from tests.sim.planted_identities import NoOwnerOfACleanStart, OwnerAskedLate
+from tests.sim.planting import Planted
 
 LIVES = 160
 EXPIRY_AT, AGE_AT = 4, 5

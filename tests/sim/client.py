@@ -8,8 +8,9 @@ is an orphan: what was written to it still arrives at its gateway, what comes ov
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from access.scram import SCRAM_METHOD
 from mqtt.decode import Decoder
 from mqtt.encode import encode
 from mqtt.packets import (
@@ -17,6 +18,7 @@ from mqtt.packets import (
     Ack,
     AckKind,
     AckRun,
+    Auth,
     Connack,
     Connect,
     Disconnect,
@@ -31,6 +33,7 @@ from mqtt.packets import (
     Will,
 )
 from mqtt.reason import ReasonCode
+from tests.sim.desk import shown
 from tests.sim.ledger import Ledger, Message
 from tests.sim.network import End, Network, Wire
 from tests.sim.process import Process
@@ -63,6 +66,7 @@ class Temper:
     slow_to_hear_us: int = 100 * MS
     memory: bool = False
     user: str = ""
+    by_method: bool = False
 
 
 class Attempt:
@@ -135,6 +139,8 @@ class Client:
         """It wants to be connected."""
         self.heard_message: Callable[[Client], None] = _nothing
         """Told of every delivery: a moment to go away in."""
+        self.heard_auth: Callable[[Auth], None] = _nothing
+        self.sent_away: Callable[[ReasonCode], None] = _nothing
         self.session_on_disk: Callable[[bytes], int] = _unknown
         """Which session the broker keeps for a client: the one thing that the client could not know."""
         self.memory_on_disk: Callable[[bytes], tuple[int, int]] = _no_memory
@@ -226,6 +232,10 @@ class Client:
             delay = Properties(will_delay_interval=temper.will_delay_s or None) if temper.version == MQTT_5 else Properties()
             sent = Will(will.topic, will.payload, will.qos, will.retain, delay)
         user, password = (temper.user, temper.user.encode()) if temper.user else (None, None)
+        if temper.by_method:
+            user = password = None
+            word = shown(temper.user, temper.user)
+            properties = replace(properties, authentication_method=SCRAM_METHOD, authentication_data=word)
         return Connect(temper.version, self.id, attempt.clean, temper.keep_alive_s, user, password, sent, properties)
 
     def _will(self, serial: int) -> Message | None:
@@ -344,7 +354,10 @@ class Client:
                     self.subscribing.unsubacked(item)
                 case Pingresp():
                     pass
+                case Auth():
+                    self.heard_auth(item)
                 case Disconnect(reason):
+                    self.sent_away(reason)
                     if reason in (ReasonCode.PROTOCOL_ERROR, ReasonCode.MALFORMED_PACKET, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED):
                         raise Violation(f"{self.id} was told {reason.name}: a client that does nothing wrong")
                     self.drop()
@@ -418,7 +431,7 @@ class Client:
         self.world.later(self.temper.keep_alive_s * SECOND // 2, self._keep_alive, attempt)
 
 
-def _nothing(client: Client) -> None:
+def _nothing(what: object) -> None:
     pass
 
 

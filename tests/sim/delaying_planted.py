@@ -8,7 +8,7 @@ from shards.core import ShardCore
 from shards.frames import Published
 from shards.rows import DELAYED
 from shards.timers import DELAYED_DUE
-from tests.sim.planted import Planted
+from tests.sim.planting import Planted
 
 
 class DueEarly(Planted):

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from itertools import count
 from random import Random
 
-from access.identity import Identity
-from access.login import Login
 from gateway import frames as peer_frames
 from gateway.core import GatewayCore
 from gateway.events import (
     Authenticate,
-    Authenticated,
-    AuthRefused,
     CloseSocket,
     Congested,
     ContinueAuth,
@@ -51,12 +47,12 @@ from gateway.events import (
 from gateway.options import Options
 from gateway.retained import NO_PAGE
 from mqtt.decode import DecodeError, Decoder
-from mqtt.reason import ReasonCode
 from mqtt.topics import TopicNames
 from sessions import frames as session_frames
 from shards.frames import Connected, Frame, Holdings, HoldingsFound, Live, Reply, Result, RetainedMessages, RetainedPage, Superseded
 from shards.slots import SlotTable
 from tests.sim.asker import Asker
+from tests.sim.desk import Desk
 from tests.sim.network import Dialler, End, Network
 from tests.sim.process import Process, Turns
 from tests.sim.world import MS, SECOND
@@ -64,8 +60,6 @@ from tests.sim.world import MS, SECOND
 LISTEN_WITHIN_US = 3 * SECOND
 STOP_WITHIN_US = 8 * SECOND
 SLOW_FACTOR = 8
-ASKED_US = (0, 80 * MS)
-"""Until it is known who a client is."""
 _LOOK_AGAIN_US = 20 * MS
 
 
@@ -99,6 +93,7 @@ class GatewayPart:
         self.core = GatewayCore(process.name, SlotTable.initial(setting.n_shards), setting.n_sessions, setting.options, rng)
         setting.made(self.core)
         self._pump = Turns(process, self._tick)
+        self._desk = Desk(process, self.feed)
         self._shards = [Asker(network, process, shard, self) for shard in range(setting.n_shards)]
         self._sessions = [_SessionLink(self, network, index) for index in range(setting.n_sessions)]
         self._peers = _PeerLinks(self)
@@ -194,20 +189,12 @@ class GatewayPart:
                     self._shards[shard].query(id, RetainedPage(topic_filter, after, count_max))
                 case HoldingsQuery(shard):
                     self._shards[shard].query(NO_PAGE, Holdings())
-                case Authenticate(socket, attempt, login):
-                    self.process.after(self._world.between(*ASKED_US), self._tell_who, socket, attempt, login)
+                case Authenticate():
+                    self._desk.ask(effect)
                 case ContinueAuth():
                     raise AssertionError("no client of the simulation is challenged")
-                case ForgetAuth():
-                    pass  # The answer comes all the same, and means nothing.
-
-    def _tell_who(self, socket: int, attempt: int, login: Login) -> None:
-        """In place of the desk: the password of a user is his name."""
-        assert login.user is not None
-        if login.password == login.user.encode():
-            self.feed(Authenticated(socket, attempt, Identity(login.user, "password")))
-        else:
-            self.feed(AuthRefused(socket, attempt, ReasonCode.BAD_USER_NAME_OR_PASSWORD, "wrong"))
+                case ForgetAuth(socket):
+                    self._desk.forget(socket)
 
     # ------------------------------------------------------------------ ShardListener
 

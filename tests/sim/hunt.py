@@ -14,7 +14,8 @@ from pathlib import Path
 
 from tests.hunting import MISFITS, Ground, Misfit
 from tests.sim.broker import Plant
-from tests.sim.planted import ALL, RARE, Planted
+from tests.sim.planted import ALL, RARE
+from tests.sim.planting import Planted
 from tests.sim.simulation import Failed, run
 
 

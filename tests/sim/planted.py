@@ -6,10 +6,8 @@ They reach into private parts on purpose: what they replace is exactly the line 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from access.identity import ANONYMOUS, Identity
 from gateway.core import GatewayCore
 from mqtt.body import message_expiry
 from sessions.bodies import Bodies
@@ -22,34 +20,8 @@ from shards.frames import Place, Polled
 from shards.ids import conn_no
 from shards.messages import header, published_at_of
 from shards.rows import ROUTE, successor, u64, unpack_row
-from tests.hunting import Misfit
-from tests.sim.broker import Plant
-from tests.sim.world import World
-
-
-class Planted(Plant):
-    """A fault with a name.  `world` is there once the simulation is made: some faults look at the clock.
-
-    planted: how often what it puts in was run; a fault of which nothing ever runs is a misfit."""
-
-    name = ""
-    world: World
-
-    def __init__(self) -> None:
-        self.planted = 0
-
-    def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Put what `make` makes of a method in its place."""
-        if not callable(getattr(owner, name, None)):
-            raise Misfit(f"{self.name}: {type(owner).__name__} has no {name}")
-        made = make(getattr(owner, name))
-
-        def counted(*args: Any, **named: Any) -> Any:
-            self.planted += 1
-            return made(*args, **named)
-
-        setattr(owner, name, counted)
-
+from tests.sim.planted_identities import OF_IDENTITIES
+from tests.sim.planting import Planted
 
 # ---------------------------------------------------------------------- the shard
 
@@ -431,66 +403,10 @@ class SessionLossIgnored(Planted):
         self.replace(connecting, "session_lost", lambda _: ignored)
 
 
-class ClaimedIsWho(Planted):
-    name = "who a client is, is taken from what it says"
-
-    def gateway(self, core: GatewayCore) -> None:
-        def make(known: Any) -> Any:
-            def claimed(connection: Any, packet: Any) -> bool:
-                connection.identity = Identity(packet.username, "password") if packet.username else ANONYMOUS
-                return True
-
-            return claimed
-
-        self.replace(core._authenticating, "known", make)
-
-
-# ---------------------------------------------------------------------- whose a session is
-
-
-class NoOwnerOfACleanStart(Planted):
-    name = "a clean start does not ask whose the session is"
-
-    def shard(self, core: ShardCore) -> None:
-        def make(keeps_off: Any) -> Any:
-            return lambda session, older, entry, *rest: None if entry.clean_start else keeps_off(session, older, entry, *rest)
-
-        self.replace(core._homes, "_keeps_off", make)
-
-
-class OwnerAskedLate(Planted):
-    name = "whose a session is, is asked when it has been ended"
-
-    def shard(self, core: ShardCore) -> None:
-        homes: Any = core._homes
-
-        def make(connect: Any) -> Any:
-            def late(draft: Any, entry: Any, gateway: str, age_ms: int, out: Any, *rest: Any) -> Any:
-                reply = connect(draft, entry, gateway, age_ms, out, *rest)
-                session = homes.session(draft, entry.client)
-                if reply.refused and entry.clean_start and session is not None:
-                    homes._end_session(draft, entry.client, session, age_ms, 500, out)
-                return reply
-
-            return late
-
-        self.replace(homes, "connect", make)
-
-
-class OwnerInRam(Planted):
-    name = "after a restart of the home connections belong to nobody"
-
-    def shard(self, core: ShardCore) -> None:
-        for state in core._homes.live.values():
-            self.planted += bool(state.user)
-            state.user = b""
-
-
 ALL: list[type[Planted]] = [
     LateFrameStored, LateDisconnect, RouteCounted, RangeAfterExpiry, FoldLosesOne, PubrelBeforeCommit, RouteRemovedEarly, OldAckCounted,
     EndOfStreamEarly, AnswerBeforeCommit, ReadPastWatermark, RepeatTakenAgain, NumbersInRam, DupFlagDecides, IdsEndWithConnection,
-    PublishBeforeCommit, SubackEarly, SessionLossIgnored, ClaimedIsWho, NoOwnerOfACleanStart, OwnerAskedLate,
-    OwnerInRam,
+    PublishBeforeCommit, SubackEarly, SessionLossIgnored, *OF_IDENTITIES,
 ]  # fmt: skip
 """Each is caught within 500 seeds; tests hold it."""
 

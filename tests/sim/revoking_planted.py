@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.core import GatewayCore
 from shards.core import ShardCore
-from tests.sim.planted import Planted
+from tests.sim.planting import Planted
 
 _DUP = 8
 

@@ -75,6 +75,8 @@ class Shape:
     messages_max: int = 150
     named: bool = False
     """Clients say who they are, and strangers come (tests.sim.strangers)."""
+    rivals: bool = False
+    """Others take a client's id from it, and it takes it back (tests.sim.rivals)."""
 
 
 def draw(rng: Random, faults: bool = True, wide: bool = True) -> Shape:

@@ -10,7 +10,20 @@ from shards import committer as commits
 from shards.clock import AgeClock, AgeMark, Reading
 from shards.core import ShardCore
 from shards.engine import HOME_FAMILY, Op, StoreFailed, StoreFull
-from shards.events import CloseLink, Committed, Effect, FrameReceived, LinkDown, LinkUp, Send, SendToShard, SpaceChanged, Submit, TickEnded
+from shards.events import (
+    CloseLink,
+    Committed,
+    Contended,
+    Effect,
+    FrameReceived,
+    LinkDown,
+    LinkUp,
+    Send,
+    SendToShard,
+    SpaceChanged,
+    Submit,
+    TickEnded,
+)
 from shards.frames import Beat, Entry, Frame, Reply, Retain, Retained, decode, encode
 from shards.options import ShardOptions, StoreOptions
 from shards.rows import META
@@ -18,6 +31,7 @@ from shards.slots import SlotTable
 from shards.steady import WALL_ROW, SteadyClock, WallRow
 from shards.store import Store, TopicKey
 from tests.sim.asker import Asker
+from tests.sim.contest import Contest
 from tests.sim.disk import Disk
 from tests.sim.network import End, Network
 from tests.sim.process import TURN_US, Process, Turns
@@ -100,6 +114,7 @@ class ShardPart:
         self._appended: deque[tuple[int, bytes]] = deque()
         self._watch_messages()
         self._setting.made(self.core)
+        self._contest = Contest(self.core)
         self._opened_us = self._world.now_us
 
     def _watch_messages(self) -> None:
@@ -142,6 +157,7 @@ class ShardPart:
         assert not any(self.core.gc_found.values()), f"the sweep found {self.core.gc_found}"
         self.store.check()
         self._committer.check()
+        self._contest.check()
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -162,6 +178,8 @@ class ShardPart:
                     link = self._links.get(number)
                     if link is not None:
                         link.close(why)
+                case Contended():
+                    self._contest.reported(effect)
 
     def _drive(self, effects: list[commits.Effect]) -> None:
         for effect in effects:

@@ -18,6 +18,8 @@ from tests.sim.crowd import Crowd
 from tests.sim.faults import Faults
 from tests.sim.ledger import Ledger
 from tests.sim.network import Network
+from tests.sim.proving import Proving
+from tests.sim.rivals import Rivals, with_rivals
 from tests.sim.rules import Rules, Violation
 from tests.sim.shape import Shape, draw
 from tests.sim.strangers import Strangers, with_names
@@ -50,7 +52,7 @@ class Failed(AssertionError):
 class Simulation:
     def __init__(self, seed: int, shape: Shape | None = None, plant: Plant | None = None, keep_all: bool = False) -> None:
         self.world = world = World(seed, keep_all)
-        self.shape = with_names(seed, draw(Random(seed))) if shape is None else shape
+        self.shape = with_rivals(seed, with_names(seed, draw(Random(seed)))) if shape is None else shape
         self.ledger = Ledger(world)
         self.rules = Rules(self.ledger, self.shape.gateway.persistence, self.shape.gateway.store_qos0)
         self.network = Network(world, self.shape.delays_us)
@@ -62,7 +64,10 @@ class Simulation:
             client.session_on_disk = self.broker.session_of
             client.memory_on_disk = self.broker.memory_of
         self.strangers = Strangers(world, self.network, self.crowd, self.shape.n_gateways)
+        self.proving = Proving(world, self.crowd)
+        self.rivals = Rivals(world, self.network, self.crowd, self.shape.n_gateways)
         self.wills = Wills(world, self.crowd.clients, self.ledger, self.broker.disks)
+        self.wills.may_be_replaced = self.rivals.may_have_come
         self.ledger.will_written = self.wills.written
 
     def run(self) -> Outcome:
@@ -71,6 +76,9 @@ class Simulation:
         self.crowd.start()
         if self.shape.named:
             self.strangers.start()
+            self.proving.start()
+        if self.shape.rivals:
+            self.rivals.start()
         world.later(2 * SECOND, self.faults.start)
         world.run(self.shape.safety_us)
         self.heal()
@@ -84,6 +92,7 @@ class Simulation:
         self.faults.over = True
         self.broker.heal()
         self.crowd.rest()
+        self.rivals.rest()
 
     def drain(self) -> None:
         """Everything owed comes, everything begun ends, within a bound, and then it stays so for a while."""

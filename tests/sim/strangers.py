@@ -24,6 +24,8 @@ from tests.sim.world import MS, SECOND, World
 USERS = ("", "ann", "bob")
 WORLDS = 0.25
 """In how many of them clients have names."""
+BY_METHOD = 0.6
+"""How many clients of MQTT 5 that have names show them by an authentication method, and again and again (tests.sim.proving)."""
 SALT = "whose"
 EVERY_US = 3 * SECOND
 KEEP_ALIVE_S = 5
@@ -36,7 +38,9 @@ def with_names(seed: int, shape: Shape) -> Shape:
     rng = Random(f"{SALT} {seed}")
     if rng.random() >= WORLDS:
         return shape
-    clients = [replace(each, temper=replace(each.temper, user=rng.choice(USERS))) for each in shape.clients]
+    named = [replace(each.temper, user=rng.choice(USERS)) for each in shape.clients]
+    tempers = [replace(each, by_method=bool(each.user) and each.version == MQTT_5 and rng.random() < BY_METHOD) for each in named]
+    clients = [replace(each, temper=temper) for each, temper in zip(shape.clients, tempers, strict=True)]
     return replace(shape, clients=tuple(clients), named=True)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sim.delaying_hunt import DELAYED, once
 from tests.sim.delaying_planted import ALL
-from tests.sim.planted import Planted
+from tests.sim.planting import Planted
 
 
 @pytest.mark.slow

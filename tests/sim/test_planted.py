@@ -7,7 +7,8 @@ import pytest
 from shards.core import ShardCore
 from tests.hunting import Misfit
 from tests.sim.hunt import SIMULATED
-from tests.sim.planted import ALL, Planted
+from tests.sim.planted import ALL
+from tests.sim.planting import Planted
 
 REQUIRED = {
     "late frame of an old connection stored",

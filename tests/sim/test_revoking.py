@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.planted import Planted
+from tests.sim.planting import Planted
 from tests.sim.revoking_hunt import REVOKED, once
 from tests.sim.revoking_planted import ALL
 

@@ -11,7 +11,7 @@ connection.  Where none of that can be, a will that is stored while both ends ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mqtt.topics import matches
 from tests.sim.client import Attempt, Client
@@ -32,6 +32,8 @@ class Wills:
         self._disks = disks
         self._ledger = ledger
         self._clients = {client.key: client for client in clients}
+        self.may_be_replaced: Callable[[bytes], bool] = _by_nobody
+        """Whether somebody else may have taken the place of a client at its home, which it hears later."""
 
     def written(self, message: Message) -> None:
         """A shard has stored this will."""
@@ -72,6 +74,8 @@ class Wills:
     def _lives(self, client: Client, attempt: Attempt) -> bool:
         if client.attempt is not attempt or not attempt.online or attempt.wire is None or not attempt.wire.whole:
             return False
+        if self.may_be_replaced(client.key):
+            return False
         gateway = attempt.wire.accepted.process
         if not gateway.alive or gateway.stopped or self._world.now_us - gateway.still_us <= LOST_AFTER_US:
             return False
@@ -89,3 +93,7 @@ class Wills:
 
 def _shut_down(attempt: Attempt) -> bool:
     return attempt.wire is not None and attempt.wire.accepted.process.shut_down
+
+
+def _by_nobody(client: bytes) -> bool:
+    return False
