@@ -43,6 +43,11 @@ class Publishing:
     def unfinished(self) -> list[Message]:
         return [message for message, _ in self._unfinished.values()]
 
+    @property
+    def unacknowledged(self) -> list[Message]:
+        """Of QoS 2, what may or may not have been taken."""
+        return [message for message, awaited in self._unfinished.values() if awaited is _PUBREC]
+
     def publish(self, messages: list[Message]) -> None:
         self._waiting.extend(messages)
         self._pump()

@@ -18,16 +18,17 @@ from access.rules import OPEN, Access, compile_access
 from access.rules_file import parse_rules
 from gateway.core import GatewayCore
 from gateway.events import AccessChanged as GatewayHears
+from mqtt.encode import topic_of_head
 from mqtt.packets import Item, Publish, PublishRun
 from sessions.core import SessionCore
 from shards.core import ShardCore
 from shards.events import AccessChanged as ShardHears
 from tests.sim.broker import Part, Plant
-from tests.sim.client import Attempt, Client
+from tests.sim.client import Attempt, Client, Temper
 from tests.sim.gateway_part import GatewayPart
 from tests.sim.ledger import Message
 from tests.sim.rules import Violation
-from tests.sim.shape import TOPICS, Shape, draw
+from tests.sim.shape import TOPICS, ClientShape, Shape, draw
 from tests.sim.shard_part import ShardPart
 from tests.sim.simulation import Simulation
 from tests.sim.world import MS, SECOND, World
@@ -40,13 +41,23 @@ EVERY_US = (2 * SECOND, 9 * SECOND)
 STANDING_STILL = ("stop gateway", "stop session", "stop shard", "zombie gateway", "zombie session", "full", "eio")
 """Faults in which a process, or what it has written, stands still for longer than a right may last."""
 
+_SLOW = ClientShape(
+    name="w0", temper=Temper(version=5, expiry_s=0, keep_alive_s=0, receive_max=1), publishes=0.0, subscribes=0.0, restless=0.01, torn=0.0,
+    filters=(b"a/+", b"x"), qos=(1, 2), ack_late=1.0, ack_within_us=6 * SECOND, window=1,
+)  # fmt: skip
+AIMED = 0.5
+"""How often a right is taken away that somebody is just using."""
+
 Denied = tuple[str, bytes, bytes]
 """A right, a client and a topic."""
 
 
 def shape_of(seed: int) -> Shape:
+    """In half of the worlds there is a subscriber for which messages wait in its gateway for seconds."""
     shape = draw(Random(seed))
-    return replace(shape, faults={kind: weight for kind, weight in shape.faults.items() if kind not in STANDING_STILL})
+    slow = (_SLOW,) if Random(f"slow {seed}").random() < 0.5 else ()
+    faults = {kind: weight for kind, weight in shape.faults.items() if kind not in STANDING_STILL}
+    return replace(shape, clients=shape.clients + slow, faults=faults)
 
 
 class Versions:
@@ -123,6 +134,8 @@ class Revoking(Simulation):
         self.ledger.will_written = self._will_written
         for client in self.crowd.clients:
             _Listening(client, self)
+            # Identifiers come again soon.
+            client.publishing.ids_max = client.publishing.window + 2
         self.world.later(3 * SECOND, self._change)
 
     def heal(self) -> None:
@@ -139,8 +152,9 @@ class Revoking(Simulation):
         for _ in range(rng.randint(1, 4)):
             client = rng.choice(self.crowd.clients).key
             right = rng.choice(("subscribe", "subscribe", "publish", "publish", "retain", "retain"))
-            # What has just come is what may be on its way once more.
-            topic = self._heard.get(client, TOPICS[0]) if rng.random() < 0.5 else rng.choice(TOPICS)
+            # What has just come is what may be on its way once more, and what waits is to leave yet.
+            waiting = self._waiting_for(client) if right == "subscribe" else []
+            topic = rng.choice(waiting) if waiting else self._heard.get(client, TOPICS[0]) if rng.random() < AIMED else rng.choice(TOPICS)
             if right == "retain":
                 topic = rng.choice((b"r/a", b"r/b"))
             elif right == "publish" and rng.random() < 0.4:
@@ -148,6 +162,22 @@ class Revoking(Simulation):
             denied[right, client, topic] = None
         self._in_force(denied)
         world.later(world.between(*EVERY_US), self._change)
+
+    def _waiting_for(self, client: bytes) -> list[bytes]:
+        """Topics of what waits in a gateway for the window of this client."""
+        cores = [part.core for part in self.broker.parts() if isinstance(part, GatewayPart)]
+        connections = [core._state.by_client[client] for core in cores if client in core._state.by_client]
+        return [topic_of_head(row[1]) for each in connections if each.ephemeral is not None for row in each.ephemeral.queue]
+
+    def left_behind(self, client: Client) -> None:
+        """A client has lost its connection: what it does not know to be taken it may have no right to publish when it is back."""
+        topics = [message.topic for message in client.publishing.unacknowledged]
+        if topics and not self.faults.over and self.world.happens(AIMED):
+            self.world.later(self.world.between(0, 200 * MS), self._deny, ("publish", client.key, self.world.rng.choice(topics)))
+
+    def _deny(self, denied: Denied) -> None:
+        if not self.faults.over:
+            self._in_force({**self.versions.denied, denied: None})
 
     def _in_force(self, denied: dict[Denied, None]) -> None:
         for right, client, topic in denied:
@@ -197,13 +227,19 @@ class Revoking(Simulation):
 
 
 class _Listening:
-    """Hears what a client hears, before it does."""
+    """Hears what a client hears, and that it is offline, before it does."""
 
     def __init__(self, client: Client, simulation: Revoking) -> None:
         self._client = client
         self._simulation = simulation
         self._received = client.received
         client.received = self.received  # type: ignore[method-assign]
+        self._offline = client.publishing.offline
+        client.publishing.offline = self.offline  # type: ignore[method-assign]
+
+    def offline(self) -> None:
+        self._simulation.left_behind(self._client)
+        self._offline()
 
     def received(self, attempt: Attempt, items: list[Item], left_us: int) -> None:
         heard = self._simulation.heard

@@ -115,7 +115,22 @@ class SubscriptionsNotGuardedAtOnce(Planted):
         self.replace(core._permitting, "renewed", make)
 
 
+class RefusedWithoutItsHome(Planted):
+    name = "a refused QoS 2 PUBLISH is answered without asking its home"
+
+    def gateway(self, core: GatewayCore) -> None:
+        def make(mixed: Any) -> Any:
+            def at_once(connection: Any, *args: Any) -> None:
+                present, connection.present = connection.present, False
+                mixed(connection, *args)
+                connection.present = present
+
+            return at_once
+
+        self.replace(core._inbound, "_mixed", make)
+
+
 ALL: tuple[type[Planted], ...] = (
     GuardDroppedAtResume, CacheOutlivesVersion, RetainedSourceNotAsked, PeerForwardsUnguarded, WillJudgedByConnectOnly, DupNotSuppressed,
-    SubscriptionsNotGuardedAtOnce,
+    SubscriptionsNotGuardedAtOnce, RefusedWithoutItsHome,
 )  # fmt: skip
