@@ -31,7 +31,8 @@ class Watch:
     __slots__ = ("cursor", "every_ms", "place")
 
     def __init__(self, cursor: Cursor, every_ms: int) -> None:
-        self.cursor = cursor
+        self.cursor: Cursor | None = cursor
+        """None: it is watched no more; what waits in its queue until its time comes holds no session."""
         self.every_ms = every_ms
         self.place = cursor.place
 
@@ -47,12 +48,15 @@ class Idle:
         self._next_slot_ms = 0
 
     def watch(self, cursor: Cursor, every_ms: int, now_ms: int) -> None:
+        self.forget(cursor)
         if every_ms < NEVER_MS:
             watch = self._watched[cursor] = Watch(cursor, every_ms)
             self._look_later(watch, now_ms)
 
     def forget(self, cursor: Cursor) -> None:
-        self._watched.pop(cursor, None)
+        watch = self._watched.pop(cursor, None)
+        if watch is not None:
+            watch.cursor = None
 
     def polled(self, cursor: Cursor, place: Place) -> None:
         """A poll brought nothing: its new place does not mean that something was heard."""
@@ -71,7 +75,7 @@ class Idle:
                     return
                 _, watch = queue.popleft()
                 cursor = watch.cursor
-                if self._watched.get(cursor) is not watch:
+                if cursor is None:
                     continue
                 if cursor.head and cursor.place is watch.place:
                     asking += 1
@@ -94,5 +98,5 @@ class Idle:
         queue.append((at_ms, watch))
 
     def check(self) -> None:
-        queued = [watch for queue in self._queues.values() for _, watch in queue if self._watched.get(watch.cursor) is watch]
-        assert len(queued) == len(self._watched)
+        queued = [watch for queue in self._queues.values() for _, watch in queue if watch.cursor is not None]
+        assert sorted(map(id, queued)) == sorted(map(id, self._watched.values()))

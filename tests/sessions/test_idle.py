@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from sessions.events import Wake
 from sessions.frames import Attach, Subscribe
 from sessions.idle import ASKING_PER_SLOT, NEVER_MS, SLOT_MS
 from sessions.options import ReadOverrides, SessionOptions
+from sessions.session import Cursor
 from tests.sessions.scripted import CLIENT, Script
 
 
@@ -123,3 +126,16 @@ def test_a_subscription_that_ended_is_not_asked_for() -> None:
     assert asked_after(s, 3_000) == 0
     s.attached()
     assert asked_after(s, 1_000 + SLOT_MS) == 1
+
+
+def test_a_session_that_went_is_not_held_until_its_look_is_due() -> None:
+    """With many clients that come and go that would be all that came within an interval."""
+    s = Script(options=SessionOptions(lazy_commit_ms=0, idle_poll_ms=60_000))
+    s.owned()
+    conn = s.attached()
+    s.subscribed(conn, b"held/until/later")
+    s.rest()
+    s.detach(conn)
+    asked_after(s, 20_000)
+    gc.collect()
+    assert [each.place for each in gc.get_objects() if isinstance(each, Cursor) and each.sub.terms.filter == b"held/until/later"] == []
