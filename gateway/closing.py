@@ -119,7 +119,7 @@ class Closing:
             connection.heard_ms = state.now_ms  # what we do not read cannot be held against the client
         due_ms = connection.heard_ms + connection.keep_alive_ms
         if due_ms > state.now_ms:
-            state.wheel.at(min(due_ms, state.now_ms + KEEP_ALIVE_LOOK_MS), (Deadline.KEEP_ALIVE, connection))
+            state.wheel.at(min(due_ms, state.now_ms + KEEP_ALIVE_LOOK_MS), (Deadline.KEEP_ALIVE, connection.socket))
             return
         state.counters.connections_timed_out += 1
         self.close(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, f"nothing heard for {connection.keep_alive_ms} ms")
@@ -132,7 +132,7 @@ class Closing:
         for connection in list(state.by_socket.values()):
             state.outbox.pause(connection, STOPPING)
             if not self.stopped(connection):
-                state.wheel.after(state.options.stop_wait_ms, (Deadline.STOP, connection))
+                state.wheel.after(state.options.stop_wait_ms, (Deadline.STOP, connection.socket))
 
     def stopped(self, connection: Connection) -> bool:
         """Close a connection of a gateway that stops, if nothing of it is unanswered."""

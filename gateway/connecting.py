@@ -63,7 +63,7 @@ class Connecting:
             self._closing.refuse(connection, ReasonCode.SERVER_BUSY, "shutdown" if state.stopping else "too many connections")
             return
         state.counters.connections_accepted += 1
-        state.wheel.after(max(0, state.options.connect_wait_ms - origin.waited_ms), (Deadline.CONNECT, connection))
+        state.wheel.after(max(0, state.options.connect_wait_ms - origin.waited_ms), (Deadline.CONNECT, connection.socket))
 
     def connect(self, connection: Connection, packet: Connect) -> None:
         """The CONNECT of a connection that has just been opened."""
@@ -96,7 +96,7 @@ class Connecting:
         self._take_limits(connection, packet)
         connection.phase = Phase.AT_HOME
         connection.home_until_ms = state.now_ms + state.options.home_wait_ms
-        state.wheel.after(state.options.home_wait_ms, (Deadline.CONNACK, connection))
+        state.wheel.after(state.options.home_wait_ms, (Deadline.CONNACK, connection.socket))
         connection.zone = zone_of(state.options.zones, connection.listener, connection.identity.user, connection.client)
         self.look_at_will(connection)
 
@@ -188,7 +188,7 @@ class Connecting:
             self.ask_home(connection)
         elif state.now_ms + reply.retry_ms < connection.home_until_ms:
             connection.contended = True
-            state.wheel.after(reply.retry_ms, (Deadline.HOME, connection))
+            state.wheel.after(reply.retry_ms, (Deadline.HOME, connection.socket))
         else:
             self._closing.refuse(connection, ReasonCode.SERVER_BUSY, f"{CONTENDED}, to be tried in {reply.retry_ms} ms")
 
@@ -297,7 +297,7 @@ class Connecting:
         if connection.keep_alive_ms:
             # What came since CONNECT counts as heard: the client could do no more.
             state.touch(connection)
-            state.wheel.after(min(connection.keep_alive_ms, KEEP_ALIVE_LOOK_MS), (Deadline.KEEP_ALIVE, connection))
+            state.wheel.after(min(connection.keep_alive_ms, KEEP_ALIVE_LOOK_MS), (Deadline.KEEP_ALIVE, connection.socket))
         return True
 
     def _connack(self, connection: Connection, packet: Connect, why: str) -> bytes:

@@ -431,11 +431,14 @@ class GatewayCore:
             connection.heard_ms = now_ms
             connection.touched = False
         state.touched.clear()
-        for deadline, connection in state.wheel.turn(now_ms):
+        for deadline, socket in state.wheel.turn(now_ms):
+            late = state.by_socket.get(socket)
+            if late is None:
+                continue
             if deadline is Deadline.HOME:
-                self._connecting.ask_home(connection)
+                self._connecting.ask_home(late)
             else:
-                self._closing.late(connection, deadline)
+                self._closing.late(late, deadline)
         self._pacing.turn(now_ms)
         self._asking.turn(now_ms)
         self._authenticating.turn(now_ms)

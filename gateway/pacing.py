@@ -87,7 +87,7 @@ class Pacing:
             if pause_ms:
                 state.counters.pauses_rate += 1
                 state.outbox.pause(connection, RATE_BOUND)
-                state.wheel.at(now_ms + pause_ms, (Deadline.RATE, connection))
+                state.wheel.at(now_ms + pause_ms, (Deadline.RATE, connection.socket))
         self._fresh.clear()
 
     def changed(self, before: Mapping[str, Rates]) -> None:

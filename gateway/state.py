@@ -38,7 +38,8 @@ class Deadline:
     STOP = "stop"
 
 
-Token = tuple[str, Connection]
+Token = tuple[str, int]
+"""What is due, and for which socket; a number and not the connection, so that none is held when it is gone."""
 
 
 @dataclass(slots=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
 
+from gateway.connection import Connection
 from gateway.events import (
     CloseSocket,
     FromSession,
@@ -381,10 +383,12 @@ def test_a_connection_that_is_over_is_not_remembered_for_its_keep_alive() -> Non
     """Which may be 27 hours: whoever comes and goes would fill the memory (found by the fuzz run)."""
     shell = Shell()
     client = shell.client(4)
-    client.send(Connect(4, "c", keep_alive=65_535))
+    client.send(Connect(4, "goes at once", keep_alive=65_535))
     shell.answer()
     shell.turn(SocketLost(client.socket, "gone"))
     shell.answer()
+    gc.collect()
+    assert [each for each in gc.get_objects() if isinstance(each, Connection) and each.client == b"goes at once"] == []
     shell.pass_time(31_000)
     assert shell.core._state.wheel.next_ms() is None
 
