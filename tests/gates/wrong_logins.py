@@ -28,7 +28,7 @@ REFUSED = {0x86, 0x89}
 def cpu_s(pid: int) -> float:
     """Of all threads: the loop's, and the one that checks passwords."""
     used = psutil.Process(pid).cpu_times()
-    return used.user + used.system
+    return float(used.user + used.system)
 
 
 async def measured(rate: float, seconds: float) -> tuple[str, bool]:
