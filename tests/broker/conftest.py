@@ -7,11 +7,13 @@ Timeouts come from tests/conftest.py: every test below this directory has one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+import pytest_asyncio
 
 from tests.broker.running import QUIET_RAY, Options, RunningBroker
+from tests.conformance.peer import hang_up
 
 
 @pytest.fixture(scope="module")
@@ -21,3 +23,9 @@ def broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
     assert isinstance(options, Options), f"broker wants tests.broker.running.Options, found {options!r}"
     with RunningBroker(options) as running:
         yield running
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def _no_peer_outlives_its_test() -> AsyncIterator[None]:
+    yield
+    hang_up()

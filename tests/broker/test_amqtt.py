@@ -6,18 +6,17 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from pwdlib import PasswordHash
 from pwdlib.hashers.argon2 import Argon2Hasher
 
 from tests.broker.running import QUIET_RAY, Options, RunningBroker
 from tests.conformance.packets import CONNACK, PUBACK, SESSION_EXPIRY, SUBACK, Message, connect, publish, subscribe
-from tests.conformance.peer import Peer, fresh, hang_up
+from tests.conformance.peer import Peer, fresh
 
 FILE_AUTH = "amqtt.plugins.authentication.FileAuthPlugin"
 LISTS = "amqtt.plugins.topic_checking.TopicAccessControlListPlugin"
@@ -99,12 +98,6 @@ def plugged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plugged]:
     importable = os.pathsep.join(filter(None, [str(place), os.environ.get("PYTHONPATH")]))
     with RunningBroker(Options(settings, environment={"PYTHONPATH": importable})) as broker:
         yield Plugged(broker, place / "shut")
-
-
-@pytest_asyncio.fixture(autouse=True)
-async def _no_peer_outlives_its_test() -> AsyncIterator[None]:
-    yield
-    hang_up()
 
 
 async def published(peer: Peer, topic: str, packet_id: int) -> int:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from tests.broker.running import QUIET_RAY, Options, RunningBroker
 from tests.conformance.packets import CONNACK, connect
-from tests.conformance.peer import Peer, fresh, hang_up
+from tests.conformance.peer import Peer, fresh
 from tests.listening.authority import Authority, Issued
 
 WITHIN_S = 10.0
@@ -57,12 +56,6 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Certified]:
     with RunningBroker(Options({**QUIET_RAY, "durable_storage.messages.n_shards": "1"}, config=config)) as broker:
         port = next(each.port for each in broker.status().listeners if each.kind == "tls" and each.shared)
         yield Certified(broker, authority, port)
-
-
-@pytest_asyncio.fixture(autouse=True)
-async def _no_peer_outlives_its_test() -> AsyncIterator[None]:
-    yield
-    hang_up()
 
 
 async def test_a_client_is_who_its_certificate_says(certified: Certified) -> None:

@@ -8,17 +8,16 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import jwt
 import pytest
-import pytest_asyncio
 
 from tests.broker.running import QUIET_RAY, Options, RunningBroker
 from tests.conformance.packets import CONNACK, connect
-from tests.conformance.peer import Peer, fresh, hang_up
+from tests.conformance.peer import Peer, fresh
 from tests.needs import find_program
 
 pytestmark = pytest.mark.needs("mosquitto")
@@ -102,12 +101,6 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     made.set_password("ann", PASSWORD)
     with broker:
         yield made
-
-
-@pytest_asyncio.fixture(autouse=True)
-async def _no_peer_outlives_its_test() -> AsyncIterator[None]:
-    yield
-    hang_up()
 
 
 async def test_mosquitto_comes_in_with_a_right_password_and_with_no_other(guarded: Guarded) -> None:

@@ -41,9 +41,11 @@ _open: list[asyncio.StreamWriter] = []
 
 
 def hang_up() -> None:
-    """Every connection that is still open is lost."""
+    """Every connection that is still open is lost; in the loop that they were made in."""
     while _open:
-        _open.pop().transport.abort()
+        transport = _open.pop().transport
+        if not transport.is_closing():
+            transport.abort()
 
 
 class Closed(Exception):
