@@ -240,6 +240,13 @@ class Connecting:
         if len(self._superseded_early) > SUPERSEDED_EARLY_MAX:
             del self._superseded_early[next(iter(self._superseded_early))]
 
+    def heard_of(self, client: bytes, conn: int) -> None:
+        """Another gateway forwards what this connection of the client has published: an older one that is here counts no more.  Of QoS 0 no
+        home would say so, and what the older one sent would come behind what is newer."""
+        connection = self._state.by_client.get(client)
+        if connection is not None and connection.conn < conn:
+            self._closing.superseded(connection)
+
     def session_linked(self, session: int) -> None:
         self._state.sessions_linked[session] = None
         for connection in self._state.by_conn.values():

@@ -194,6 +194,8 @@ class GatewayCore:
                     self._system.received(link, frame)
                 else:
                     self._peers.received(link, frame)
+                    if isinstance(frame, Forward):
+                        self._connecting.heard_of(frame.publisher, frame.conn)
                     self._subscribing.peers_changed(self._peers.links)
             case Opened():
                 self._connecting.opened(event)

@@ -6,17 +6,21 @@ import pytest
 
 from gateway.events import (
     CloseSocket,
+    FromPeer,
     FromShard,
+    PeerLinked,
     ShardLinked,
     ToSession,
     ToShard,
     Write,
 )
+from gateway.frames import Forward
 from gateway.options import Options
 from mqtt.encode import encode
 from mqtt.packets import Connack, Connect, Disconnect, Properties
 from mqtt.reason import ReasonCode
 from sessions.frames import Attach, Detach
+from sessions.live_frames import HANDED_ON
 from shards.frames import Check, Superseded
 from shards.frames import Connect as ConnectEntry
 from tests.gateway.scripted import Shell
@@ -48,6 +52,17 @@ def test_superseded_by_another_gateway() -> None:
         CloseSocket(client.socket, "session taken over"),
         ToSession(0, Detach(client.conn)),
     ]
+
+
+def test_what_a_newer_connection_published_elsewhere_ends_the_older_one() -> None:
+    """A gateway that stood still hears of it by what is forwarded, and takes nothing that the older one had sent behind that."""
+    shell = Shell()
+    older = shell.online("p", 5)
+    shell.turn(PeerLinked(1, "g2"))
+    shell.turn(FromPeer(1, Forward(b"p", HANDED_ON, b"\0", [b"t"], [b"\0from a group"], [])))
+    assert older.closed is None
+    shell.turn(FromPeer(1, Forward(b"p", older.conn + 1, b"\0", [b"t"], [b"\0newer"], [])))
+    assert older.take() == [Disconnect(ReasonCode.SESSION_TAKEN_OVER)] and older.closed == "session taken over"
 
 
 @pytest.mark.parametrize(("version", "code"), [(5, ReasonCode.SERVER_BUSY), (4, ReasonCode.SERVER_UNAVAILABLE)])
