@@ -22,6 +22,7 @@ TOPIC_BYTES_MAX: Final = 256
 # From this many rules on, looking up which of them name a topic costs less than asking each.
 FOUND_FROM: Final = 32
 _FOUND_COST_MAX: Final = 10_000
+_SHARED: Final = Right.SHARE | Right.SUBSCRIBE
 
 
 class Profile(Protocol):
@@ -146,6 +147,14 @@ class RuledProfile:
         """The same, for SUBSCRIBE."""
         rules = self._rules(self._fitting.touching(topic_filter))
         return self.leaves_some and not says_of_filter(rules, Right.SUBSCRIBE, topic_filter)
+
+    def leaves_shared(self, topic_filter: bytes) -> bool:
+        """The same, for a shared subscription to this filter: not where they deny a part of it, which would be lost to its group."""
+        rules = self._rules(self._fitting.touching(topic_filter))
+        if not self.leaves_some or decide_filter(rules, _SHARED, topic_filter) is Extent.ALL:
+            return False
+        rules.append(Bound(True, int(_SHARED), (tuple(topic_filter.split(b"/")),)))
+        return decide_filter(rules, _SHARED, topic_filter) is Extent.ALL
 
     def forget(self) -> None:
         """What was found: it is decided again."""

@@ -7,6 +7,7 @@ and with them what is sent to it; one that lets SLOW_FACTOR times the write boun
 from __future__ import annotations
 
 import asyncio
+import select
 import socket as sockets
 import ssl
 from collections.abc import Callable
@@ -51,7 +52,9 @@ class ConnectionOwner(Protocol):
 class ClientConnection(asyncio.Protocol):
     """`socket` is a number that is never used twice in this process.  gone: told once, when the network connection is no more."""
 
-    __slots__ = ("_closing", "_decoder", "_gone", "_owner", "_paused", "_reading", "_transport", "arrival", "names", "serial", "socket")
+    __slots__ = (
+        "_closing", "_cut_off", "_decoder", "_gone", "_owner", "_paused", "_reading", "_transport", "arrival", "names", "serial", "socket",
+    )  # fmt: skip
 
     def __init__(self, owner: ConnectionOwner, socket: int, arrival: Arrival, gone: Gone) -> None:
         self.socket = socket
@@ -71,6 +74,8 @@ class ClientConnection(asyncio.Protocol):
         )
         self._transport: asyncio.Transport | None = None
         self._closing = False
+        self._cut_off: asyncio.TimerHandle | None = None
+        """Since it was closed by us, until its client has closed too."""
         self._paused = False
         self._reading = True
 
@@ -100,6 +105,9 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._cut_off is not None:
+            self._cut_off.cancel()
+            self._cut_off = None
         self._gone(self.arrival)
         if not self._closing:
             self._closing = True
@@ -156,6 +164,16 @@ class ClientConnection(asyncio.Protocol):
         if sock.family != sockets.AF_UNIX and sock.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_INFO, 1)[0] == TCP_CLOSED:
             transport.abort()
 
+    def look_for_end(self) -> None:
+        """One that nobody has answered yet is lost if its peer has gone, or sends no more: what it sent before it left has no taker."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        poll = select.poll()
+        poll.register(transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
+        if poll.poll(0):
+            transport.abort()
+
     def close(self) -> None:
         """Flush, say that there is no more, and wait a little for the client to close; one that does not is cut off.
 
@@ -175,7 +193,7 @@ class ClientConnection(asyncio.Protocol):
                 transport.abort()
                 return
             self.read(True)
-            asyncio.get_running_loop().call_later(CLOSE_FLUSH_SECONDS, transport.abort)
+            self._cut_off = asyncio.get_running_loop().call_later(CLOSE_FLUSH_SECONDS, transport.abort)
 
     def _give_up(self, last: bytes, why: str) -> None:
         """The other side broke what lies beneath MQTT, or ended it: it is sent this, and the owner has lost it."""

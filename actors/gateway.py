@@ -28,6 +28,7 @@ from actors.pump import Pump, settle_gc
 from actors.settings import door_options, gateway_options
 from actors.shard_client import ShardClient
 from actors.snapshot import settings_in_force
+from actors.sparing import Sparing
 from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
 from config.schema import Config
 from gateway import frames as peer_frames
@@ -48,6 +49,7 @@ from gateway.events import (
     HoldingsQuery,
     HoldingsTold,
     IdentitiesRevoked,
+    LookForEnd,
     Malformed,
     Opened,
     PauseReading,
@@ -116,6 +118,7 @@ class GatewayServer:
         rng = random.Random(secrets.randbits(64))
         self._core = GatewayCore(name, slots, topology.n_sessions, gateway_options(config), rng)
         self._pump = Pump(self._tick)
+        self._complaints = Sparing("client.malformed")
         self._doors = Doors(self, self._index, topology.run_dir, member_name("gateway", self._index))
         self._steady = Steady(topology.run_dir, topology.n_shards)
         self._shards = [ShardClient(i, topology.shard_endpoint(i), self, secret, "gateway", name) for i in range(topology.n_shards)]
@@ -223,7 +226,7 @@ class GatewayServer:
         self._feed(Received(connection.socket, items))
 
     def malformed(self, connection: ClientConnection, code: int, detail: str) -> None:
-        log.info("client.malformed", peer=connection.peer, code=code, cause=detail)
+        self._complaints.info(self._pump.now_ms(), peer=connection.peer, code=code, cause=detail)
         self._feed(Malformed(connection.socket, code, detail, connection.version or 0))
 
     def lost(self, connection: ClientConnection, why: str) -> None:
@@ -279,6 +282,10 @@ class GatewayServer:
                     connection = connections.get(socket)
                     if connection is not None:
                         connection.read(not paused)
+                case LookForEnd(socket):
+                    connection = connections.get(socket)
+                    if connection is not None:
+                        connection.look_for_end()
                 case RetainedQuery(shard, id, topic_filter, after, count_max):
                     self._shards[shard].query(id, RetainedPage(topic_filter, after, count_max))
                 case HoldingsQuery(shard):

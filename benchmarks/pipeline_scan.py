@@ -42,11 +42,14 @@ def scan(view: StoreView, engine: SecondaryEngine) -> tuple[int, int]:
             continue
         for stream in view.streams_in(info.id, b"#"):
             start, end = stream.static + _DATA, stream.static + _INDEX
-            while (found := engine.columns(info.id, start, end, ROWS_PER_BLOCK))[0]:
-                keys, values = found
-                block = b"".join(keys) + b"".join(values)
-                rows, size = rows + len(keys), size + len(block)
-                start = keys[-1] + b"\0"
+            while before := start:
+                pieces: list[bytes] = []
+                for keys, values in engine.columns(info.id, start, end, ROWS_PER_BLOCK):
+                    pieces += b"".join(keys), b"".join(values)
+                    rows, start = rows + len(keys), keys[-1] + b"\0"
+                size += len(b"".join(pieces))
+                if start == before:
+                    break
     return rows, size
 
 

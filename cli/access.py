@@ -29,6 +29,11 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Check rules,
 
 _RIGHTS = {right.name.lower(): right for right in Right if right.name}
 _READING = Right.SUBSCRIBE | Right.SHARE | Right.REPLAY
+_LEFT = (
+    "a plugin decides: no rule of those that are about him says anything, which is not the last word; the plugin is asked when he does it, "
+    "and not by this command"
+)
+_MAY_BE_LEFT = "; where a plugin decides (access.plugin.decides) that is left to it"
 _YES = {Extent.ALL: "allowed", Extent.SOME: "allowed in part", Extent.NONE: "denied"}
 
 RulesFile = Annotated[Path | None, typer.Option("--rules", metavar="FILE", help="A file of rules, instead of those in force.")]
@@ -54,20 +59,29 @@ def explain_(
     address: Annotated[str, typer.Option("--address", metavar="ADDRESS", help="From which address; not given: it is not known.")] = "",
     data_dir: Annotated[str, typer.Option("--data-dir", metavar="DIR", help="Of the broker whose rules are meant.")] = "./data",
 ) -> None:
-    """Say whether USER on the connection of CLIENT has RIGHT on TOPIC, and which rule says so; exit 1 when he has not."""
+    """Say whether USER on the connection of CLIENT has RIGHT on TOPIC, and which rule says so; exit 1 when he has not, 3 when it is left
+    to a plugin."""
     asked = _RIGHTS.get(right)
     if asked is None:
         refuse(f"{right!r} is no right: one of {', '.join(_RIGHTS)} is wanted.", 2)
     if how and how not in WAYS_IN:
         refuse(f"nobody comes in by {how!r}: one of {', '.join(WAYS_IN)} is wanted.", 2)
     who = _identity(user, group or [], how)
-    given = _read(rules) if rules is not None else _in_force(data_dir)
+    given: tuple[Rule, ...] | None
+    decides: bool | None = None
+    if rules is not None:
+        given = _read(rules)
+    else:
+        given, decides = _in_force(data_dir)
     if given is None:
         typer.echo("allowed: there are no rules, so everybody who came in may do everything; what a token brings along is not looked at")
         return
     is_filter = bool(asked & _READING)
     found = explain(given, who, client.encode(), listener, address, asked, _topic(topic, is_filter), is_filter=is_filter)
-    typer.echo(_said(found, given))
+    if found.rule is None and decides and asked is not Right.REPLAY and how != "pipeline":
+        typer.echo(_LEFT)
+        raise typer.Exit(3)
+    typer.echo(_said(found, given) + (_MAY_BE_LEFT if found.rule is None and decides is None else ""))
     if found.extent is Extent.NONE:
         raise typer.Exit(1)
 
@@ -113,10 +127,13 @@ def _read(file: Path) -> tuple[Rule, ...]:
         refuse(f"{file}: {error}.")
 
 
-def _in_force(data_dir: str) -> tuple[Rule, ...] | None:
+def _in_force(data_dir: str) -> tuple[tuple[Rule, ...] | None, bool]:
+    """The rules, None: everything is allowed; and whether a plugin has the word where they say nothing."""
     path = data_path(data_dir)
     run = read_run(path)
     if run is None or not run.launched():
         refuse(f"nothing runs in {path}; name a file with --rules.")
     bundle = read_bundle(run.run_dir)
-    return None if bundle is None or bundle.rules_text is None else parse_rules(bundle.rules_text)
+    if bundle is None or (bundle.rules_text is None and not bundle.claims and not bundle.decides):
+        return None, False
+    return () if bundle.rules_text is None else parse_rules(bundle.rules_text), bundle.decides

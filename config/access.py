@@ -164,8 +164,8 @@ class PluginAccess(Section):
         effect="at once",
     )
     cache: Duration = setting(
-        Duration.parse("1s"),
-        "How long such an answer counts. No longer than a second, which is how long a right that was taken away may last.",
+        Duration.parse("900ms"),
+        "How long such an answer counts. A right that was taken away lasts so long, and until what is on its way has come.",
         ge=0,
         le=1000,
         effect="at once",

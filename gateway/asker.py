@@ -14,6 +14,8 @@ from typing import Final, NamedTuple, TypeAlias
 from access.profile import RuledProfile
 from access.rights import Extent, Right
 from gateway.connection import Connection
+from gateway.groups import GroupMessage
+from mqtt.topics import is_shared, matched_filter
 
 Key: TypeAlias = tuple[int, bytes]
 """A right and a topic, or FILTER and the filter of a SUBSCRIBE."""
@@ -26,6 +28,7 @@ class Parcel(NamedTuple):
     topic: bytes
     size: int
     send: Callable[[], object]
+    of_group: GroupMessage | None = None
 
     @property
     def key(self) -> Key:
@@ -76,10 +79,18 @@ class Asker:
             return False
         right, topic = key
         if right == FILTER:
-            return self._rules.leaves_filter(topic)
+            return self.leaves_shared(topic) if is_shared(topic) else self._rules.leaves_filter(topic)
         if topic in (self.readable if right == Right.SUBSCRIBE else self.publishable) and right in (Right.SUBSCRIBE, Right.PUBLISH):
             return False
         return self._rules.leaves(Right(right), topic)
+
+    def leaves_shared(self, topic_filter: bytes) -> bool:
+        """Whether it is the plugin's to say who is a member of this group."""
+        return self._rules is not None and self._rules.leaves_shared(matched_filter(topic_filter))
+
+    def may_join(self, topic_filter: bytes) -> bool:
+        """What it has said of this shared subscription."""
+        return self.answers.get((FILTER, topic_filter), False)
 
     def must_wait(self, topic: bytes) -> bool:
         """Whether a message of this topic cannot be sent now, nor be kept back."""
@@ -90,7 +101,7 @@ class Asker:
         return self.answers.get((int(right), topic), False) or (self._rules is not None and self._rules.may(right, topic))
 
     def grant(self, right: Right, topic_filter: bytes) -> Extent:
-        """A plugin's yes is SOME: it is asked for each message, too.  What is wanted as a whole only rules can give."""
+        """A plugin's yes is SOME: it is asked for each message, too."""
         extent = self._rules.grant(right, topic_filter) if self._rules is not None else Extent.NONE
         if extent is Extent.NONE and right == Right.SUBSCRIBE and self.answers.get((FILTER, topic_filter), False):
             return Extent.SOME

@@ -26,6 +26,7 @@ from gateway.asker import FILTER, Asker, Key, Parcel
 from gateway.connection import ASKED, Connection, Phase
 from gateway.delaying import is_delayed, read_delay
 from gateway.events import AskRight, RightTold
+from gateway.groups import GroupMessage
 from gateway.rights import publishing
 from gateway.state import State
 from mqtt.packets import MQTT_5, Item, Publish, PublishRun, Subscribe
@@ -36,6 +37,7 @@ AGAIN_MS: Final = 1_000
 ANSWERS_MAX: Final = 100_000
 """Of all connections together; then the oldest do not count any more."""
 _RECEIVE: Final = int(Right.SUBSCRIBE)
+_SHARED_LEVELS: Final = 3
 _ACTIONS: Final[dict[int, Action]] = {FILTER: "subscribe", _RECEIVE: "receive"}
 
 
@@ -207,7 +209,8 @@ class Asking:
             yield self._of_publish(item.flags, topic) if topic else None
         elif isinstance(item, Subscribe):
             for row in item.subscriptions:
-                yield None if is_shared(row.filter) else (FILTER, row.filter)
+                # A shared one has to have its three levels, or it is refused without a question.
+                yield None if is_shared(row.filter) and row.filter.count(b"/") < _SHARED_LEVELS - 1 else (FILTER, row.filter)
 
     def _of_publish(self, flags: int, topic: bytes) -> Key:
         delay_max_s = self._state.options.delayed_max_s
@@ -229,14 +232,18 @@ class Asking:
         return asker.awaits_will is not None
 
     # ---------------------------------------------------------------- what leaves
-    def later(self, asker: Asker, topic: bytes, size: int, send: Callable[[], object], *, droppable: bool) -> bool:
-        """A message that is to be sent when it is known that it may be, behind all others that wait; False: it was dropped."""
+    def has_room(self, asker: Asker, size: int) -> bool:
         options = self._state.options
-        full = len(asker.outgoing) >= options.queue_count_max or asker.outgoing_bytes + size > options.queue_bytes_max
-        if full and droppable:
+        return len(asker.outgoing) < options.queue_count_max and asker.outgoing_bytes + size <= options.queue_bytes_max
+
+    def later(
+        self, asker: Asker, topic: bytes, size: int, send: Callable[[], object], *, droppable: bool, of_group: GroupMessage | None = None
+    ) -> bool:
+        """A message that is to be sent when it is known that it may be, behind all others that wait; False: it was dropped."""
+        if droppable and not self.has_room(asker, size):
             self._state.counters.live_dropped_queue_full += 1
             return False
-        asker.outgoing.append(Parcel(topic, size, send))
+        asker.outgoing.append(Parcel(topic, size, send, of_group))
         asker.outgoing_bytes += size
         if asker.awaits_out is not None:
             self._ask_ahead(asker, iter([asker.outgoing[-1].key]))

@@ -194,6 +194,7 @@ class Closing:
             state.outbox.effects.append(ForgetAuth(connection.socket))
         if connection.asker is not None:
             state.askers.pop(connection.asker.number, None)
+            state.orphans += [parcel.of_group for parcel in connection.asker.outgoing if parcel.of_group is not None]
             connection.asker.outgoing.clear()
         connection.held.clear()
         connection.paused &= ~(ASKED | OWN_BOUND | RATE_BOUND | STOPPING)

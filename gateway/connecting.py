@@ -7,6 +7,7 @@ lock of the client (PROTOCOLS 5); a durable session then needs the session actor
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from gateway.closing import CONTENDED, Closing
 from gateway.connection import HELD, Connection, Phase
 from gateway.delaying import DELAYED
 from gateway.ephemeral import EphemeralSession
-from gateway.events import Opened
+from gateway.events import LookForEnd, Opened
 from gateway.permitting import entitle
 from gateway.reasons import LOST_MESSAGES, WORDS
 from gateway.rights import may_publish, publishing
@@ -39,6 +40,8 @@ KEEP_ALIVE_GRACE = 1_500
 """Milliseconds for a second of keep alive: one and a half times [MQTT-3.1.2-22]."""
 SUPERSEDED_EARLY_MAX = 10_000
 CONNACKS_KEPT = 256
+LOOKED_MS = 20
+"""So long after it was told to, the shell has looked whether a client is there."""
 
 
 class Connecting:
@@ -52,6 +55,8 @@ class Connecting:
         self._authenticating = authenticating
         self._note_newest = note_newest
         self._superseded_early: dict[int, None] = {}
+        self._looked: deque[tuple[int, int]] = deque()
+        """Sockets that were looked for, and when their homes are asked."""
 
     def opened(self, origin: Opened) -> None:
         state = self._state
@@ -178,6 +183,25 @@ class Connecting:
         if packet.version != MQTT_5 or not longest:
             return packet.keep_alive
         return min(packet.keep_alive or longest, longest)
+
+    def ask_home_again(self, connection: Connection) -> None:
+        """Its time has come.  What is not read is not seen to go, and who is gone must take nothing over: the shell looks first."""
+        state = self._state
+        if connection.phase is Phase.AT_HOME and connection.paused:
+            state.outbox.effects.append(LookForEnd(connection.socket))
+            self._looked.append((state.now_ms + LOOKED_MS, connection.socket))
+        else:
+            self.ask_home(connection)
+
+    def turn(self, now_ms: int) -> None:
+        """Those who were looked for and are still there go on."""
+        while self._looked and self._looked[0][0] <= now_ms:
+            connection = self._state.by_socket.get(self._looked.popleft()[1])
+            if connection is not None:
+                self.ask_home(connection)
+
+    def next_ms(self) -> int | None:
+        return self._looked[0][0] if self._looked else None
 
     # ---------------------------------------------------------------- the home has answered
     def not_yet(self, connection: Connection, reply: Connected) -> None:

@@ -142,6 +142,7 @@ class GatewayCore:
         self._subscribing = Subscribing(state, self._table, self._retained, self._closing, self._permitting, self._system.welcome)
         self._egress = Egress(state, self._closing, self._asking)
         self._pacing = Pacing(state)
+        self._timed = (state.wheel, self._connecting, self._authenticating, self._asking, self._subscribing, self._system)
         self._wake_at_ms = 0
 
     @property
@@ -438,9 +439,10 @@ class GatewayCore:
             if late is None:
                 continue
             if deadline is Deadline.HOME:
-                self._connecting.ask_home(late)
+                self._connecting.ask_home_again(late)
             else:
                 self._closing.late(late, deadline)
+        self._connecting.turn(now_ms)
         self._pacing.turn(now_ms)
         self._asking.turn(now_ms)
         self._authenticating.turn(now_ms)
@@ -459,15 +461,16 @@ class GatewayCore:
         return effects
 
     def _wake(self, now_ms: int, effects: list[Effect]) -> None:
-        parts = (self._state.wheel, self._authenticating, self._asking, self._subscribing, self._system)
-        due = [at for at in (part.next_ms() for part in parts) if at is not None]
+        due_ms = now_ms - now_ms % TURN_MS_MAX + TURN_MS_MAX if self._state.by_socket else None
+        for part in self._timed:
+            part_ms = part.next_ms()
+            if part_ms is not None and (due_ms is None or part_ms < due_ms):
+                due_ms = part_ms
         if self._permitting.busy:
-            due.append(now_ms + 1)
-        if self._state.by_socket:
-            due.append(now_ms - now_ms % TURN_MS_MAX + TURN_MS_MAX)
-        if not due:
+            due_ms = now_ms
+        if due_ms is None:
             return
-        at_ms = max(min(due), now_ms + 1)
+        at_ms = max(due_ms, now_ms + 1)
         if at_ms < self._wake_at_ms or self._wake_at_ms <= now_ms:
             self._wake_at_ms = at_ms
             effects.append(Wake(at_ms - now_ms))

@@ -214,6 +214,6 @@ class Egress:
             for topic, of_group in session.refill(connection.out, self._state.wall_ms, connection.guard):
                 self._state.suppressed(connection, topic)
                 if of_group is not None:
-                    self._state.orphans.append(of_group)
+                    self._state.orphans.append(of_group if asker is None else of_group.refused())
             if session.stalled and asker is not None:
                 self._asking.stalled(asker, session.next_topics())

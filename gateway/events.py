@@ -272,6 +272,13 @@ class PauseReading:
 
 
 @dataclass(frozen=True, slots=True)
+class LookForEnd:
+    """Of a connection that is not read, and whose client would have to be there: SocketLost follows if it has gone, or sends no more."""
+
+    socket: int
+
+
+@dataclass(frozen=True, slots=True)
 class SetVersion:
     """The protocol version of this connection's decoder from now on (known at CONNECT)."""
 
@@ -360,6 +367,6 @@ class Wake:
 
 
 Effect: TypeAlias = (
-    Write | CloseSocket | PauseReading | SetVersion | ToShard | RetainedQuery | HoldingsQuery | ToSession | ToPeer | Wake
+    Write | CloseSocket | PauseReading | LookForEnd | SetVersion | ToShard | RetainedQuery | HoldingsQuery | ToSession | ToPeer | Wake
     | Authenticate | ContinueAuth | ForgetAuth | AskRight
 )  # fmt: skip

@@ -36,6 +36,11 @@ class GroupMessage(NamedTuple):
     topic: bytes
     body: bytes
     published_at_ms: int
+    refusals: int = 0
+    """How many members a plugin has said no about; from then on it stays at its gateway."""
+
+    def refused(self) -> GroupMessage:
+        return self._replace(refusals=self.refusals + 1)
 
     @property
     def size(self) -> int:

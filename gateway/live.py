@@ -187,8 +187,10 @@ class LiveTable:
             self.unsubscribe(connection, filter)
 
     # ---------------------------------------------------------------- what other gateways are told
-    def changes(self) -> Told:
-        """What to tell since the last call: add_all, add_qos0, remove_all, remove_qos0, groups."""
+    def changes(self) -> Told | None:
+        """What to tell since the last call: add_all, add_qos0, remove_all, remove_qos0, groups; None: nothing."""
+        if not self._changed and not self._changed_groups:
+            return None
         add: tuple[list[bytes], list[bytes]] = ([], [])
         remove: tuple[list[bytes], list[bytes]] = ([], [])
         groups: list[tuple[bytes, int]] = []
@@ -214,7 +216,8 @@ class LiveTable:
             if members:
                 self._told_groups[filter] = members
         self._changed_groups.clear()
-        return *add, *remove, groups
+        found: Told = (*add, *remove, groups)
+        return found if any(found) else None
 
     def told(self) -> Told:
         """All that other gateways were told, in the same form."""

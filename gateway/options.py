@@ -32,7 +32,7 @@ class Options:
     """Who comes in without saying who it is, by listener: "no", "yes", or "loopback", which is meant where nothing is said."""
     adopt_anonymous: bool = False
     """Whether a user gets a session that is the anonymous one's."""
-    rights_cache_ms: int = 1_000
+    rights_cache_ms: int = 900
     """How long a plugin's word about a right counts, where it has one."""
     plugin: bool = False
     """Whether there is a plugin, which is asked about those too who say nothing."""

@@ -133,14 +133,13 @@ class Peers:
         """Tell every other gateway what has changed here, a new one everything."""
         effects = self._state.outbox.effects
         changes = self._table.changes()
-        changed = any(changes)
         for link, peer in self.links.items():
             if link < 0:
                 continue
             if not peer.sent:
                 peer.sent = 1
                 effects.append(ToPeer(link, Interest(1, True, *self._table.told())))
-            elif changed:
+            elif changes is not None:
                 peer.sent += 1
                 effects.append(ToPeer(link, Interest(peer.sent, False, *changes)))
 

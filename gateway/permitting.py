@@ -16,13 +16,13 @@ from collections import deque
 from typing import Final
 
 from access.profile import Profile
-from access.rights import Extent, Right
+from access.rights import Right
 from access.rules import Access
 from gateway.asking import Asking
 from gateway.connection import Connection, Phase
 from gateway.guard import Guard
 from gateway.live import LiveSub, LiveTable
-from gateway.rights import may_subscribe
+from gateway.rights import may_stay, reads_all
 from gateway.state import State
 from mqtt.topics import is_shared
 from sessions.frames import Unsubscribe
@@ -96,20 +96,19 @@ class Permitting:
                 self.renewed(connection)
 
     def _look_at(self, sub: LiveSub) -> None:
-        """Members of groups may read all that the filter matches, or they would have left."""
         connection = sub.connection
         profile = connection.profile
         if profile is None or connection.subs.get(sub.filter) is not sub:
             return
-        if is_shared(sub.filter) or profile.grant(Right.SUBSCRIBE, sub.filter) is Extent.ALL:
+        if reads_all(profile, sub.filter):
             sub.guarded(None)
 
     def _leave_groups(self, connection: Connection, profile: Profile) -> None:
-        for topic_filter in [each for each in connection.subs if is_shared(each) and not may_subscribe(profile, each)]:
+        for topic_filter in [each for each in connection.subs if is_shared(each) and not may_stay(profile, each)]:
             self._table.unsubscribe(connection, topic_filter)
             if connection.ephemeral is not None:
                 self._state.orphans += connection.ephemeral.let_go(topic_filter)
-        left = [each for each in connection.shared_in_memory if not may_subscribe(profile, each)]
+        left = [each for each in connection.shared_in_memory if not may_stay(profile, each)]
         if left:
             for topic_filter in left:
                 del connection.shared_in_memory[topic_filter]

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from access.profile import Profile
 from access.rights import Extent, Right
+from gateway.asker import Asker
 from mqtt.topics import is_shared, matched_filter
 
 
 def may_subscribe(profile: Profile, topic_filter: bytes) -> bool:
-    """A shared subscription is covered whole: what its member may not read would be lost to its group."""
     if is_shared(topic_filter):
-        return profile.grant(Right.SHARE | Right.SUBSCRIBE, matched_filter(topic_filter)) is Extent.ALL
+        return _shares(profile, topic_filter) or (isinstance(profile, Asker) and profile.may_join(topic_filter))
     return profile.grant(Right.SUBSCRIBE, topic_filter) is not Extent.NONE
+
+
+def may_stay(profile: Profile, topic_filter: bytes) -> bool:
+    """Of a member of a group.  One whom a plugin let in is asked about for each message, and leaves when rules say no."""
+    return _shares(profile, topic_filter) or (isinstance(profile, Asker) and profile.leaves_shared(topic_filter))
+
+
+def reads_all(profile: Profile, topic_filter: bytes) -> bool:
+    """Whether rules let all be read that a subscription brings."""
+    wanted = matched_filter(topic_filter) if is_shared(topic_filter) else topic_filter
+    return profile.grant(Right.SUBSCRIBE, wanted) is Extent.ALL
+
+
+def _shares(profile: Profile, topic_filter: bytes) -> bool:
+    """By rules a shared subscription is covered whole: what its member may not read would be lost to its group."""
+    return profile.grant(Right.SHARE | Right.SUBSCRIBE, matched_filter(topic_filter)) is Extent.ALL
 
 
 def publishing(flags: int, delayed: bool = False) -> Right:

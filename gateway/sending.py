@@ -6,7 +6,7 @@ its topic, nothing larger than the client takes.  Who is to get it is decided in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from gateway.asking import Asking
@@ -50,14 +50,27 @@ class Sending:
     ) -> bool:
         """One message to one subscriber; False when it is not sent because of its size, its age, or the rules.
 
-        of_group: as what the message goes to another member when this one ends without having taken it.  Of groups rules alone decide."""
+        of_group: as what the message goes to another member when this one ends without having taken it, or may not read it."""
         asker = sub.connection.asker
-        if asker is None or sub.guard is None or of_group is not None or not asker.must_wait(template.topic):
+        if asker is None or sub.guard is None or not asker.must_wait(template.topic):
             return self._send(sub, qos, retain, template, published_at_ms, of_group)
-        later = partial(self._send, sub, qos, retain, template, published_at_ms)
-        kept = self._asking.later(asker, template.topic, len(template.topic) + len(template.body), later, droppable=True)
+        size = len(template.topic) + len(template.body)
+        later: Callable[[], object] = partial(self._send, sub, qos, retain, template, published_at_ms)
+        if of_group is not None:
+            later = partial(self._send_of_group, sub, qos, retain, template, published_at_ms, of_group)
+        kept = self._asking.later(asker, template.topic, size, later, droppable=True, of_group=of_group)
         self._asking.drain(asker)
         return kept
+
+    def _send_of_group(
+        self, sub: LiveSub, qos: int, retain: int, template: PublishTemplate, published_at_ms: int, of_group: GroupMessage
+    ) -> None:
+        """The plugin has said its word; a no sends the message to another member."""
+        if sub.guard is not None and not sub.guard.may_read(template.topic):
+            self._state.suppressed(sub.connection, template.topic)
+            self._state.orphans.append(of_group.refused())
+        else:
+            self._send(sub, qos, retain, template, published_at_ms, of_group)
 
     def _send(
         self, sub: LiveSub, qos: int, retain: int, template: PublishTemplate, published_at_ms: int, of_group: GroupMessage | None = None
@@ -106,8 +119,13 @@ class Sending:
     def fits(self, sub: LiveSub, qos: int, template: PublishTemplate) -> bool:
         """Whether the subscriber can be sent this message, and nothing else has to go for it."""
         connection = sub.connection
-        if sub.guard is not None and not sub.guard.may_read(template.topic):
-            return False
+        if sub.guard is not None:
+            asker = connection.asker
+            if asker is not None and asker.must_wait(template.topic):
+                if not self._asking.has_room(asker, len(template.topic) + len(template.body)):
+                    return False
+            elif not sub.guard.may_read(template.topic):
+                return False
         if connection.packet_max:
             if sub.identifier:
                 template = PublishTemplate(template.topic, with_subscription_ids(template.body, (sub.identifier,)))

@@ -35,6 +35,8 @@ from gateway.state import State
 from mqtt.body import message_expiry, with_message_expiry
 from mqtt.encode import PublishTemplate
 
+REFUSALS_MAX: Final = 8
+"""A message that a plugin keeps from more members than these, one after the other, is lost to its group."""
 MEMBERS_ASKED_MAX: Final = 100
 """So many members are asked for room before one has to make some: a message must not cost more, however large the group."""
 
@@ -88,7 +90,9 @@ class Sharing:
         for message in orphans:
             group = self._table.group(message.group)
             template = PublishTemplate(message.topic, message.body)
-            if group is not None and group.members and self._to_member(group, message, template, must=not group.elsewhere):
+            if message.refusals:
+                self._to_another(group, message, template)
+            elif group is not None and group.members and self._to_member(group, message, template, must=not group.elsewhere):
                 self._state.counters.shared_handed_on += 1
             else:
                 self._hand_on(group, message)
@@ -110,6 +114,13 @@ class Sharing:
         if sending.send(sub, min(sub.qos, published_qos), retain, template, message.published_at_ms, message):
             self._state.counters.live_delivered += 1
         return True
+
+    def _to_another(self, group: Group | None, message: GroupMessage, template: PublishTemplate) -> None:
+        """One that a plugin keeps from its member.  Not to other gateways, which would send it back: each asks for its members only."""
+        if message.refusals <= REFUSALS_MAX and group is not None and self._to_member(group, message, template, must=False):
+            self._state.counters.shared_handed_on += 1
+        else:
+            self._state.counters.shared_lost += 1
 
     def _hand_on(self, group: Group | None, message: GroupMessage) -> None:
         """To a member at another gateway."""

@@ -32,6 +32,7 @@ class Deadline:
     CONNECT = "connect"
     CONNACK = "connack"
     HOME = "home"
+    """Not late: its home is to be asked again."""
     KEEP_ALIVE = "keep alive"
     RATE = "rate"
     """Not late: its debt is paid."""

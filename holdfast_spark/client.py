@@ -14,12 +14,13 @@ import re
 import socket
 import ssl
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from struct import unpack_from
 from typing import Any, Final, Self
+
+from isal.isal_zlib import crc32
 
 from holdfast_spark.protocol import (
     VERSION,
@@ -387,7 +388,7 @@ class _Emitted:
         self.rows += block.rows
         positions, lengths = self.digest
         # Two sums, since the cut between blocks may lie elsewhere the next time.
-        self.digest = zlib.crc32(block.positions, positions), zlib.crc32(block.lengths, lengths)
+        self.digest = crc32(block.positions, positions), crc32(block.lengths, lengths)
 
     def same_as(self, other: _Emitted) -> None:
         """For who has compared both already, row by row."""

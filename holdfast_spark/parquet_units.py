@@ -15,7 +15,6 @@ Holds always:
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from isal.isal_zlib import crc32
 
 from holdfast_spark.client import Unit
 from holdfast_spark.digest import MODULUS, row_hashes, sums, total
@@ -137,7 +137,7 @@ def read_back(path: Path, pieces: Iterable[Piece]) -> tuple[int, int, list[Piece
     """Length and CRC-32 of a file, and its pieces: their rows as given, all else as found. Raises Unlike where they do not fit."""
     pieces = list(pieces)
     data = path.read_bytes()
-    crc = zlib.crc32(data)
+    crc = crc32(data)
     try:
         hashes, times, offsets, shards, generations = _columns_of(data)
     except (pa.ArrowInvalid, OSError, KeyError) as error:

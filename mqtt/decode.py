@@ -92,7 +92,7 @@ class Decoder:
         self._names = names
         self._held = bytearray()
         self._wanted = 0
-        self._failure: ProtocolError | None = None
+        self._failure: tuple[ReasonCode, str] | None = None
 
     @property
     def held_bytes(self) -> int:
@@ -102,7 +102,7 @@ class Decoder:
     def feed(self, data: bytes) -> list[Item]:
         """Take the next bytes of the stream; return the packets that are complete now."""
         if self._failure is not None:
-            raise DecodeError(self._failure.reason, self._failure.detail, ())
+            raise DecodeError(*self._failure, ())
         held = self._held
         if held:
             held += data
@@ -114,8 +114,9 @@ class Decoder:
         try:
             pos = self._read(data, items)
         except ProtocolError as error:
-            self._failure = error
-            raise DecodeError(error.reason, error.detail, items) from None
+            # Not the error itself: its traceback holds this decoder, and nothing that was refused would go before a collection.
+            self._failure = error.reason, error.detail
+            raise DecodeError(*self._failure, items) from None
         if pos < len(data):
             held += data[pos:]
         return items

@@ -248,8 +248,7 @@ class Attaching:
 
     def _drop(self, session: Session) -> None:
         """Forget it at once: what it has not committed is not to be committed any more."""
-        session.dropped = True
-        session.after_commit.clear()
+        session.drop()
         del self._state.sessions[session.client]
         self._homes[session.home].dirty.pop(session, None)
 

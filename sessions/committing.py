@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sessions.session import Cursor, Session, place_key
-from sessions.state import Later, State
+from sessions.state import Later, State, earlier
 from shards.frames import OLD_TOKEN, TAKEN, Commit, CommitDone, Entry, Place, Reply
 from shards.rows import PLACE, PROGRESS, RANGE, ProgressRow, pack_place, pack_progress, u64
 
@@ -105,8 +105,7 @@ class Committing:
 
     @property
     def next_ms(self) -> int | None:
-        due = [at for at in (self._lazy.next_ms, self._heartbeat.next_ms) if at is not None]
-        return min(due) if due else None
+        return earlier(self._lazy.next_ms, self._heartbeat.next_ms)
 
     def _send(self, home: Home) -> None:
         sessions: list[Session] = []

@@ -24,7 +24,7 @@ from sessions.idle import Idle
 from sessions.losses import Losses
 from sessions.ranges import COPIES, Terms
 from sessions.session import Cursor, Reread, Session, Subscription
-from sessions.state import Later, State
+from sessions.state import Later, State, earlier
 from sessions.window import NO_GATE, Batch
 from shards.frames import Place, Poll, Polled, RangeRead, ReadRange, Segment, Told
 from shards.messages import RETAIN
@@ -194,8 +194,7 @@ class Reading:
 
     @property
     def next_ms(self) -> int | None:
-        due = [at for at in (self._retry.next_ms, self._idle.next_ms) if at is not None]
-        return min(due) if due else None
+        return earlier(self._retry.next_ms, self._idle.next_ms)
 
     def check(self) -> None:
         self._idle.check()

@@ -190,6 +190,16 @@ class Session:
             while waiting and waiting[0][0] <= self.commits_done:
                 waiting.popleft()[1]()
 
+    def drop(self) -> None:
+        """Not attached, and not in memory any more.  It and its subscriptions let go of each other: of many clients that come and go,
+        all would be there until garbage is collected."""
+        self.dropped = True
+        self.after_commit.clear()
+        self.places.clear()
+        for sub in self.subs.values():
+            sub.cursors = []
+        self.subs = {}
+
     def check(self) -> None:
         self.one.check()
         self.two.check()

@@ -21,6 +21,11 @@ from shards.slots import SlotTable
 T = TypeVar("T")
 
 
+def earlier(one_ms: int | None, other_ms: int | None) -> int | None:
+    """Of two moments; None is never."""
+    return other_ms if one_ms is None or (other_ms is not None and other_ms < one_ms) else one_ms
+
+
 class Asker(Protocol):
     """Who asks queries: the ids of those that are not answered, with their shard."""
 

@@ -16,8 +16,8 @@ Always holds:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol, TypeAlias
 
 Op = tuple[int, bytes, bytes | None]
 """(family, key, value); a value of None deletes the key. A plain tuple because the hot path makes one per stored message."""
@@ -61,6 +61,10 @@ class Cursor(Protocol):
     def value(self) -> bytes: ...
 
 
+Entries: TypeAlias = tuple[Sequence[bytes], Sequence[bytes]]
+"""Keys, and as many values; never none."""
+
+
 class Engine(Protocol):
     def families(self) -> list[int]:
         """All families, sorted; 0 is always among them."""
@@ -89,8 +93,9 @@ class Engine(Protocol):
         """Entries with start <= key < end in key order: at most ``limit``, and none after the one with which the values
         together reach ``bytes_max`` bytes. So at least one entry is returned when there is one and limit > 0."""
 
-    def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> tuple[list[bytes], list[bytes]]:
-        """As ``scan``, keys and values apart: for many entries at once, as it makes no tuple for each."""
+    def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
+        """As ``scan``, keys and values apart, and some of them at a time: whoever joins each before the next comes keeps no object for
+        each entry. To be read to its end at once: what is written meanwhile may be in it or not."""
 
     def cursor(self, family: int, lower: bytes, upper: bytes) -> Cursor:
         """A cursor over lower <= key < upper; not valid before its first seek."""

@@ -14,10 +14,12 @@ and dropped durably, as RocksDB does it, so undo entries of a dropped family are
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from shards.engine import HOME_FAMILY, FamilyMissing, Op, StoreFailed, StoreFull
+from shards.engine import HOME_FAMILY, Entries, FamilyMissing, Op, StoreFailed, StoreFull
 
+_AT_ONCE = 3
+"""Of `columns`. Few, so that tests meet the borders."""
 _Undo = list[tuple[int, bytes, bytes | None]]
 
 
@@ -178,9 +180,11 @@ class MemoryEngine:
                     return found[: index + 1]
         return found
 
-    def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> tuple[list[bytes], list[bytes]]:
+    def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         found = self.scan(family, start, end, limit, bytes_max)
-        return [key for key, _ in found], [value for _, value in found]
+        for at in range(0, len(found), _AT_ONCE):
+            keys, values = zip(*found[at : at + _AT_ONCE], strict=True)
+            yield keys, values
 
     def cursor(self, family: int, lower: bytes, upper: bytes) -> MemoryCursor:
         self._alive()

@@ -24,13 +24,13 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import cast
 
 from rocksdict import Cache, Checkpoint, ColumnFamily, Rdict, RdictIter, ReadOptions, WriteBatch
 
 from shards import suspects
-from shards.engine import HOME_FAMILY, FamilyMissing, Op, StoreDamaged, StoreFailed, StoreFull, StoreInUse
+from shards.engine import HOME_FAMILY, Entries, FamilyMissing, Op, StoreDamaged, StoreFailed, StoreFull, StoreInUse
 from shards.log_files import note_reached
 from shards.rocks_options import RocksOptions, database_options, generation_options
 
@@ -44,6 +44,9 @@ _NO_SPACE = "No space left on device"
 _PROBE_KEY = b"\xff\xff\xff\xff probe"
 _FULL_POLL_S = 0.25
 _NO_BOUND = 1 << 62
+_AT_ONCE = 32
+_AT_ONCE_BYTES = 256 << 10
+"""Of `columns`, between two looks at the bounds: so many entries at most, and fewer where those before were larger than that on average."""
 
 _LOG_BLOCK_BYTES = 32768
 _LOG_HEADER_BYTES = 7
@@ -242,36 +245,37 @@ class RocksEngine:
             raise noted(self._notes, "scan", error) from error
         return found
 
-    def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> tuple[list[bytes], list[bytes]]:
+    def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         rdict = self._rdict(family)
-        keys: list[bytes] = []
-        values: list[bytes] = []
-        take_key, take_value = keys.append, values.append
         left = _NO_BOUND if bytes_max is None else bytes_max
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
+        # Nobody reads the same blocks again soon, and putting them into the cache costs as much as taking them apart.
+        options.fill_cache(False)  # type: ignore[call-arg]  # its stub forgets the argument
         try:
-            while len(keys) < limit and start < end:
+            while limit > 0 and start < end:
                 found = cast("Iterator[tuple[bytes, bytes]]", rdict.items(from_key=start, read_opt=options))
-                for key, value in islice(found, limit - len(keys)):
-                    take_key(key)
-                    take_value(value)
-                    left -= len(value)
-                    if left <= 0:
-                        return keys, values
-                if len(keys) >= limit:
-                    break
+                at_once = 1
+                while several := list(islice(found, min(at_once, limit))):
+                    keys, values = zip(*several, strict=True)
+                    size = sum(map(len, values))
+                    if size >= left:
+                        yield _until(keys, values, left)
+                        return
+                    yield keys, values
+                    left, limit, start = left - size, limit - len(keys), keys[-1] + b"\x00"
+                    at_once = min(_AT_ONCE, 1 + _AT_ONCE_BYTES * len(keys) // max(1, size))
+                if limit <= 0:
+                    return
                 # These iterators end at a damaged block as they do at the last key, and say nothing: another kind is asked whether there
                 # is more. There is when something was written meanwhile.
-                start = keys[-1] + b"\x00" if keys else start
                 iterator = rdict.iter(options)
                 iterator.seek(start)
                 if not iterator.valid():
                     iterator.status()
-                    break
+                    return
         except Exception as error:
             raise noted(self._notes, "columns", error) from error
-        return keys, values
 
     def cursor(self, family: int, lower: bytes, upper: bytes) -> RocksCursor:
         return RocksCursor(self._rdict(family), lower, upper, self._notes)
@@ -382,6 +386,12 @@ class RocksEngine:
                 time.sleep(_FULL_POLL_S)
             else:
                 self._full = False
+
+
+def _until(keys: Sequence[bytes], values: Sequence[bytes], left: int) -> Entries:
+    """Up to the value with which they reach so many bytes."""
+    count = 1 + next(number for number, size in enumerate(accumulate(map(len, values))) if size >= left)
+    return keys[:count], values[:count]
 
 
 def tables_of(rdict: Rdict) -> dict[str, int]:

@@ -151,7 +151,7 @@ class Housekeeping:
 
     def _expire(self, draft: Draft, out: Outcome) -> None:
         homes, age_ms = self._homes, self._age_ms
-        due = [] if homes.suspended else self._due(draft)
+        due = [] if homes.suspended or age_ms < self._timers.next_due_ms else self._due(draft)
         if self._started_age_ms is None:
             self._started_age_ms = age_ms
         if due:
@@ -191,12 +191,11 @@ class Housekeeping:
 
     def _note_lost(self) -> None:
         """One that was silent for 20 s, and one in whose place another has started: it has ended, or is cut off for good."""
-        lost = self._homes.lost
+        lost, inbox, elapsed_us = self._homes.lost, self._inbox, self._elapsed_us
         for gateway in self._homes.by_gateway:
-            newest = self._newest.get(_member(gateway), gateway)
-            heard_us = self._inbox.sender_heard(gateway, self._elapsed_us)
-            replaced = newest > gateway and self._inbox.linked(gateway) is None
-            if not replaced and self._elapsed_us - heard_us <= GATEWAY_LOST_AFTER_US:
+            heard_us = inbox.sender_heard(gateway, elapsed_us)
+            replaced = self._newest.get(_member(gateway), gateway) > gateway and inbox.linked(gateway) is None
+            if not replaced and elapsed_us - heard_us <= GATEWAY_LOST_AFTER_US:
                 # One that is heard again keeps what it has left, and may have new connections.
                 lost.pop(gateway, None)
             elif gateway not in lost:

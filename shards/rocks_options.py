@@ -1,10 +1,10 @@
 """How RocksDB is set up for a store: sizes, when it flushes, and how it merges. Says nothing of keys, and opens nothing.
 
 Family 0 has rows that are written over and over: it is merged in levels, which keeps what is out of date small. A generation only grows
-and goes as a whole: it has at most twelve sorted runs of files, and those of about the same size are merged when there would be more
-(RocksDB's universal style). So of ten million messages each is written again about twice, and of the tenth million not more than of the
-first. In levels it was some ten times, and the more the longer a generation grew: of 1.5 million messages of 100,000 devices the last
-third took 10 us of RocksDB's threads each.
+and goes as a whole: it has at most MERGED_RUNS sorted runs of files, and those of about the same size are merged when there would be more
+(RocksDB's universal style). So of ten million messages each is written again once, and of the tenth million not more than of the first.
+In levels it was some ten times, and the more the longer a generation grew: of 1.5 million messages of 100,000 devices the last third took
+10 us of RocksDB's threads each.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from rocksdict import (
     UniversalCompactOptions,
 )
 
-MERGED_RUNS = 12
-"""Fewer make reading cheaper, as every read looks into all of them, and writing dearer: at 8 a message is written again three times."""
+MERGED_RUNS = 24
+"""Fewer make reading cheaper, as every read looks into all of them, and writing dearer: at 8 a message is written again three times, and at
+12 twice. A run is some 27,000 messages of three varying levels; 24 times 24 of them, when all would be merged for the second time, are
+fifteen million, at 20 they are ten."""
 _ALL_MERGED_NEVER = 1_000_000
 """Per cent of what is out of date at which everything is merged into one run. There is next to nothing out of date in a generation, and
 RocksDB only estimates it, by the sizes of runs: at its own 200 it would merge everything whenever a generation has tripled."""

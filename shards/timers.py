@@ -17,6 +17,8 @@ from shards.rows import TIMER, successor, u64
 
 EXPIRY, WILL, CONNECTION_END, DELAYED_DUE = b"e", b"w", b"c", b"d"
 _NEVER = 1 << 62
+_FEW = 8
+"""At most ticks so many are due, of thousands that are to come."""
 
 
 class Timer(NamedTuple):
@@ -51,7 +53,10 @@ class Timers:
         with them: the first one is taken whatever its size."""
         if age_ms < self.next_due_ms:
             return []
-        rows = draft.scan(TIMER, limit + 1, TIMER + u64(self.next_due_ms))
+        start = TIMER + u64(self.next_due_ms)
+        rows = draft.scan(TIMER, _FEW, start)
+        if len(rows) == _FEW and self.of_key(rows[-1][0]).due_ms <= age_ms:
+            rows = draft.scan(TIMER, limit + 1, start)
         taken: list[Timer] = []
         left = bytes_max
         for key, _ in rows:

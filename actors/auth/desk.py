@@ -32,6 +32,7 @@ from actors.auth.slowing import Slowing
 from actors.auth.tokens import Tokens
 from actors.auth.users import UserFile, revoked
 from actors.auth.written import shown
+from actors.sparing import Sparing
 from gateway.events import AuthChallenged, Authenticated, AuthRefused, IdentitiesRevoked, RightsForgotten, RightTold
 from mqtt.reason import ReasonCode
 
@@ -68,6 +69,7 @@ class Desk:
         """Whoever has the link to the plugin's process is its wire, and tells it what comes."""
         self.rights = PluginRights(self.plugin, owner.verdict)
         self._logins = PluginLogins(self, self.plugin)
+        self._refusals = Sparing("client.refused")
         self._take(settings)
 
     def when_ready(self, call: Callable[[], None]) -> None:
@@ -144,9 +146,9 @@ class Desk:
             return
         self.forget(question.socket)
         login = question.login
-        log.info(
-            "client.refused", client_id=shown(login.client), user=shown(login.user), listener=login.listener, address=login.address,
-            code=int(code), cause=cause,
+        self._refusals.info(
+            int(self._clock.now_s() * 1_000), client_id=shown(login.client), user=shown(login.user), listener=login.listener,
+            address=login.address, code=int(code), cause=cause,
         )  # fmt: skip
         self._owner.verdict(AuthRefused(question.socket, question.attempt, int(code), cause))
 

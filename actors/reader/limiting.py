@@ -138,4 +138,4 @@ def _pages(seen: Seen, info: GenerationInfo, begin: int, end: int, rows_max: int
         while not done:
             columns = seen.view.bulk(info.id, Stream(leaf.static), place, end - 1, min(_PAGE_ROWS, rows_max), _PAGE_BYTES)
             place, done = columns.place, columns.done
-            yield len(columns.values), sum(map(len, columns.values))
+            yield columns.rows, columns.value_bytes

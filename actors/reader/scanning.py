@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from holdfast_spark.protocol import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
-from shards.bulk import Columns
+from shards.bulk import Columns, columns_of, in_columns
 from shards.layouts.port import Stream
 from shards.lts import Leaf
 
@@ -55,16 +55,21 @@ class Rows:
 
     runs: list[tuple[int, int]] = field(default_factory=list)
     positions: list[bytes] = field(default_factory=list)
-    values: list[bytes] = field(default_factory=list)
+    lengths: list[bytes] = field(default_factory=list)
+    pieces: list[bytes] = field(default_factory=list)
+    rows: int = 0
     bytes: int = 0
 
     def add(self, stream: int, columns: Columns, size: int) -> None:
+        count = columns.rows
         if self.runs and self.runs[-1][0] == stream:
-            self.runs[-1] = (stream, self.runs[-1][1] + len(columns.values))
+            self.runs[-1] = (stream, self.runs[-1][1] + count)
         else:
-            self.runs.append((stream, len(columns.values)))
+            self.runs.append((stream, count))
         self.positions.append(columns.positions)
-        self.values += columns.values
+        self.lengths.append(columns.lengths)
+        self.pieces += columns.pieces
+        self.rows += count
         self.bytes += size
 
 
@@ -82,24 +87,24 @@ def blocks(
         stream = int.from_bytes(static, "big")
         place, done = scan.after, False
         while not done:
-            left = rows_max - len(rows.values), bytes_max - rows.bytes
+            left = rows_max - rows.rows, bytes_max - rows.bytes
             if left[0] <= 0 or left[1] <= 0:
                 yield rows
                 rows, left, passed_on = Rows(), (rows_max, bytes_max), clock()
             columns = _read(store, scan, wanted, place, *left)
             place, done = columns.place, columns.done
-            if scan.clients is not None and columns.values:
+            if scan.clients is not None and columns.rows:
                 columns = _published_by(scan.clients, columns)
-            if columns.values:
-                size = sum(map(len, columns.values))
-                if rows.values and rows.bytes + size > bytes_max:
+            if columns.rows:
+                size = columns.value_bytes
+                if rows.rows and rows.bytes + size > bytes_max:
                     yield rows
                     rows, passed_on = Rows(), clock()
                 rows.add(stream, columns, size)
             if clock() - passed_on > SILENT_S:
                 yield rows
                 rows, passed_on = Rows(), clock()
-    if rows.values:
+    if rows.rows:
         yield rows
 
 
@@ -134,9 +139,9 @@ def _read(store: Readable, scan: Scan, wanted: Sequence[Stream], place: int, row
             found[position] = value
             size += len(value)
     else:
-        return Columns(np.array(list(found), "<u8").tobytes(), list(found.values()), upto, all(part.done for part in parts))
+        return columns_of(list(found.items()), upto, all(part.done for part in parts))
     place = upto if position > upto else next(reversed(found))
-    return Columns(np.array(list(found), "<u8").tobytes(), list(found.values()), place, place == scan.upto)
+    return columns_of(list(found.items()), place, place == scan.upto)
 
 
 def _pairs(columns: Columns) -> Iterator[tuple[int, bytes]]:
@@ -145,10 +150,9 @@ def _pairs(columns: Columns) -> Iterator[tuple[int, bytes]]:
 
 def _published_by(clients: frozenset[bytes], columns: Columns) -> Columns:
     """Stored messages name their publisher behind a header (docs/formats.md, "Stored message")."""
-    keep = [value[_CLIENT_AT : _CLIENT_AT + int.from_bytes(value[12:14], "little")] in clients for value in columns.values]
+    values = columns.values
+    keep = [value[_CLIENT_AT : _CLIENT_AT + int.from_bytes(value[12:14], "little")] in clients for value in values]
     if all(keep):
         return columns
     positions = np.frombuffer(columns.positions, "<u8")[np.array(keep)]
-    return Columns(
-        positions.tobytes(), [value for value, kept in zip(columns.values, keep, strict=True) if kept], columns.place, columns.done
-    )
+    return in_columns(positions, [value for value, kept in zip(values, keep, strict=True) if kept], columns.place, columns.done)

@@ -100,7 +100,7 @@ def _estimate(seen: Seen, info: GenerationInfo, wanted: Sequence[Stream], begin:
     sampled = False
     for stream in wanted:
         columns = seen.view.bulk(info.id, stream, begin - 1, end - 1, rows_max, _BYTES)
-        rows, amount = len(columns.values), sum(map(len, columns.values))
+        rows, amount = columns.rows, columns.value_bytes
         if not columns.done and rows:
             # As if messages had come evenly from the first one on.
             first = int.from_bytes(columns.positions[:8], "little")

@@ -247,13 +247,13 @@ class Conversation:
             bytes_max = min(bytes_max, max(_PACED_BLOCK_MIN, pace.bytes_per_s * _PACED_BLOCK_S // self._desk.slots.count))
         try:
             for rows in blocks(view, scan, bytes_max):
-                crc, parts = encode_block(rows.runs, b"".join(rows.positions), rows.values)
+                crc, parts = encode_block(rows.runs, rows.positions, rows.lengths, rows.pieces)
                 if wait_s := pace.wait_for(len(parts[-1])):
                     time.sleep(wait_s)
                 if self._look_again():
                     self._holder.check_filters(scan.filters)
                 self._wire.send(Kind.BLOCK, *parts)
-                tally.add(len(rows.values), rows.bytes, crc)
+                tally.add(rows.rows, rows.bytes, crc)
         except GenerationDamaged as error:
             raise _damaged(shard, scan.generation, str(error)) from error
         except GenerationDropped as error:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from shards.engine import Cursor, Engine, Op
+from shards.engine import Cursor, Engine, Entries, Op
 
 
 class CountingCursor:
@@ -69,11 +69,11 @@ class CountingEngine:
         self.entries += len(found)
         return found
 
-    def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> tuple[list[bytes], list[bytes]]:
-        found = self._engine.columns(family, start, end, limit, bytes_max)
+    def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         self.seeks += 1
-        self.entries += len(found[0])
-        return found
+        for keys, values in self._engine.columns(family, start, end, limit, bytes_max):
+            self.entries += len(keys)
+            yield keys, values
 
     def cursor(self, family: int, lower: bytes, upper: bytes) -> CountingCursor:
         return CountingCursor(self._engine.cursor(family, lower, upper), self)

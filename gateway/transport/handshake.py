@@ -71,6 +71,12 @@ class Handshake:
 
     def _answer(self, request_bytes: bytes, rest: bytes) -> Answer:
         protocol = _protocol()
+        try:
+            return self._answer_of(protocol, request_bytes, rest)
+        finally:
+            _let_go(protocol)
+
+    def _answer_of(self, protocol: ServerProtocol, request_bytes: bytes, rest: bytes) -> Answer:
         protocol.receive_data(request_bytes)
         events = protocol.events_received()
         if not events or not isinstance(events[0], Request):
@@ -94,5 +100,14 @@ def _protocol() -> ServerProtocol:
     return ServerProtocol(subprotocols=SUBPROTOCOLS, logger=_SILENT)
 
 
+def _let_go(protocol: ServerProtocol) -> None:
+    """Its parser and the errors that it met refer to it, and it to them: each would be there until the next collection."""
+    protocol.parser.close()
+    protocol.handshake_exc = protocol.parser_exc = None
+
+
 def _refused(status: HTTPStatus, detail: str) -> Answer:
-    return Answer(int(status), _protocol().reject(status, f"{status.phrase}: {detail}.\n").serialize(), detail)
+    protocol = _protocol()
+    response = protocol.reject(status, f"{status.phrase}: {detail}.\n")
+    _let_go(protocol)
+    return Answer(int(status), response.serialize(), detail)

@@ -24,7 +24,7 @@ from sessions.memory.retained import MemoryRetained
 from sessions.memory.session import MemorySession
 from sessions.memory.table import MemorySub, MemoryTable
 from sessions.newest import NewestConnections
-from sessions.state import Later, State
+from sessions.state import Later, State, earlier
 from shards.frames import Live
 
 _NEVER, _IF_NEW = 2, 1
@@ -281,8 +281,7 @@ class Memory:
 
     @property
     def next_ms(self) -> int | None:
-        due = [at for at in (self._attaching.next_ms, self._late.next_ms, self._retained.next_ms) if at is not None]
-        return min(due) if due else None
+        return earlier(self._attaching.next_ms, earlier(self._late.next_ms, self._retained.next_ms))
 
     def check(self) -> None:
         self._attaching.check()

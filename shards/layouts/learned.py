@@ -37,7 +37,8 @@ def load_structure(engine: Engine, family: int, options: LayoutOptions, varying_
 
 
 def growth_ops(structure: TopicStructure, family: int) -> list[Op]:
-    return [(family, _TRIE_PREFIX + key, child) for key, child in structure.take_growth()]
+    rows = structure.take_growth()
+    return [(family, _TRIE_PREFIX + key, child) for key, child in rows] if rows else []
 
 
 def streams_of(structure: TopicStructure, topic_filter: bytes) -> list[Stream]:

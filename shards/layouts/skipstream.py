@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from shards.bulk import NO_LIMIT, Columns, columns_of, positions_in, scanned_columns
+from shards.bulk import NO_LIMIT, Columns, columns_of, packed_columns
 from shards.engine import Cursor, Engine, Op, StoreDamaged
 from shards.layouts.learned import growth_ops, has, hash_of, load_structure, scanned, stream_of, streams_of
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
@@ -119,8 +119,8 @@ class SkipStream:
             return columns_of(*self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT)[:3])
         prefix = stream.static + _DATA
         low, high = prefix + _pack_position(after + 1), prefix + _pack_position(upto + 1)
-        keys, values = self._engine.columns(self._family, low, high, rows_max, bytes_max)
-        return scanned_columns(positions_in(keys, _DATA_KEY_BYTES, _DATA_POSITION_AT), values, upto, rows_max, bytes_max)
+        found = self._engine.columns(self._family, low, high, rows_max, bytes_max)
+        return packed_columns(found, _DATA_KEY_BYTES, _DATA_POSITION_AT, upto, rows_max, bytes_max)
 
     def _scan(self, prefix: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
         found = self._engine.scan(self._family, prefix + _pack_position(after + 1), prefix + _pack_position(upto + 1), limit, bytes_max)

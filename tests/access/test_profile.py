@@ -228,7 +228,8 @@ def test_what_rules_say_nothing_about_is_left_to_a_plugin_that_decides() -> None
     assert [profile.leaves(right, topic) for right, topic in asked] == [True, False, False, True]
     assert [profile.may(right, topic) for right, topic in asked] == [False, False, True, False]
     assert [profile.leaves_filter(each) for each in (b"c/#", b"c/secret", b"d")] == [True, False, True]
+    assert [profile.leaves_shared(each) for each in (b"c/#", b"c/secret", b"c/+/x", b"b")] == [False, False, True, True]
     reader = with_one.profile(Identity("ann", "pipeline"), b"c", "tcp", "10.0.0.1")
     for other in (profile_of(without, "ann"), reader):
         assert isinstance(other, RuledProfile)
-        assert not other.leaves(Right.PUBLISH, b"a") and not other.leaves_filter(b"d")
+        assert not other.leaves(Right.PUBLISH, b"a") and not other.leaves_filter(b"d") and not other.leaves_shared(b"d")

@@ -2,7 +2,8 @@
 
 A case is a pair of clients of its own with a topic of its own, so that all of them are in one file of rules and in one broker. What says so
 is a rule of the file in one of its forms, or a claim: the token of the client in question, which ends when the file of rules changes, and
-behind which it has another one. Tests of APPEND and SCAN, which are no clients of MQTT, are in bulk.py.
+behind which it has another one; or a plugin that decides (plugged.py).
+Tests of APPEND and SCAN, which are no clients of MQTT, are in bulk.py.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ PATHS: Final = ("live 0", "live 1", "live 2", "offline", "resumed 1", "resumed 2
 SIDES: Final = ("reader", "writer")
 WHENS: Final = ("allowed", "denied", "revoked", "revoked while away", "revoked before PUBREC")
 FORMS: Final = ("client id", "beginning", "unless", "placeholder", "claim")
+PLUGIN: Final = "plugin"
+"""A form of a broker of its own, as nothing else may decide there."""
 VERSIONS: Final = (4, 5)
 GATEWAYS: Final = ("same", "other")
 MEMORY: Final = "memory-"
@@ -96,8 +99,8 @@ class Case:
 
     @property
     def kept(self) -> bool:
-        """What its writer left is judged by the token that it had then: a message that waits is shown no other."""
-        return self.path in JUDGED_LATER and self.form == "claim" and self.side == "writer" and self.when != "denied"
+        """What its writer left is judged by the token that it had then: a message that waits is shown no other, and no plugin is asked."""
+        return self.path in JUDGED_LATER and self.form in ("claim", PLUGIN) and self.side == "writer" and self.when != "denied"
 
     def mark(self, which: str) -> bytes:
         """A before the change, B behind it."""
@@ -112,8 +115,8 @@ class Case:
         return {"sub" if self.side == "reader" else "pub": [topic_filter]}
 
     def rule(self) -> str:
-        """What denies it; nothing for a claim, since whoever has a token may do what that says and no more."""
-        if self.form == "claim":
+        """What denies it; nothing for a claim, since whoever has a token may do what that says and no more, and what a plugin says."""
+        if self.form in ("claim", PLUGIN):
             return ""
         right = "subscribe" if self.side == "reader" else "publish"
         about = {
@@ -157,9 +160,10 @@ class Case:
         return f"case {self.number}: {self.path}, {self.side} {self.when} by {self.form}, MQTT {self.version}, {self.gateways} gateway"
 
 
-def cases() -> list[Case]:
-    rows = [row for row in product(PATHS, SIDES, WHENS, FORMS, VERSIONS, GATEWAYS) if row[0] in QOS_2 or row[2] != WHENS[-1]]
-    return [Case(number, *row) for number, row in enumerate(rows, start=1)]
+def cases(forms: Sequence[str] = FORMS, first: int = 1) -> list[Case]:
+    """first: the number of the first one."""
+    rows = [row for row in product(PATHS, SIDES, WHENS, forms, VERSIONS, GATEWAYS) if row[0] in QOS_2 or row[2] != WHENS[-1]]
+    return [Case(number, *row) for number, row in enumerate(rows, start=first)]
 
 
 def denials(of: Sequence[Denied], changed: bool) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from access.asked import Asked
 from access.grants import read_grants
 from access.identity import ANONYMOUS, Grant, Identity
 from access.profile import Profile
 from access.rights import Extent, Right
 from access.rules import Access, compile_access
 from access.rules_file import PUBLISHING, READING, parse_rules
+from tests.access_paths import plugged
 from tests.access_paths.bulk import Bulk, bulk_cases
-from tests.access_paths.cases import FORMS, JUDGED_LATER, PATHS, QOS_2, SIDES, WHENS, Case, cases, rules
+from tests.access_paths.cases import FORMS, JUDGED_LATER, PATHS, PLUGIN, QOS_2, SIDES, WHENS, Case, cases, rules
 
 
 def profile(access: Access, who: Identity, client: str, listener: str = "tcp") -> Profile:
@@ -87,3 +91,27 @@ def test_what_was_left_with_a_claim_is_the_only_thing_that_comes_without_a_right
         if case.when.startswith("revoked") and case.mark("B") in {*case.wanted()}:
             assert case.path == "will" and case.kept
         assert not case.kept or (case.path in JUDGED_LATER and case.form == "claim" and case.side == "writer"), case
+
+
+async def test_the_plugin_denies_what_its_cases_say(tmp_path: Path) -> None:
+    """To the client in question, before the change and behind it; and every path is there, with what must come and what must not."""
+    alone, with_rules = plugged.plugin_cases()
+    found = [*alone, *with_rules]
+    assert len({case.number for case in found}) == len(found) and {case.form for case in found} == {PLUGIN}
+    assert {(case.path, case.side) for case in with_rules} == {(path, side) for path in PATHS for side in SIDES}
+    says = tmp_path / "denied"
+    plugin = plugged.Denying()
+    await plugin.start({"denied": str(says)})
+    for changed in (False, True):
+        (tmp_path / "part").write_text(plugged.denied(found, changed))
+        (tmp_path / "part").replace(says)
+        for case in found:
+            asked = {
+                "reader": Asked(ANONYMOUS, case.reader, "receive", case.topic),
+                "writer": Asked(ANONYMOUS, case.writer, "publish", case.topic),
+            }
+            may = {side: await plugin.may(each) for side, each in asked.items()}
+            assert may == {case.side: not case.denied(changed), ("writer" if case.side == "reader" else "reader"): True}, case
+    for case in found:
+        assert not {*case.wanted()} & {*case.never()}, case
+        assert case.kept == (case.path in JUDGED_LATER and case.side == "writer" and case.when != "denied"), case

@@ -98,8 +98,15 @@ class OneLoop:
         before = [len(shard._store.generations()) for shard in self.shards]
         for shard in self.shards:
             shard._age._age_at_base += ms
-        while any(len(shard._store.generations()) == count for shard, count in zip(self.shards, before, strict=True)):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        while any(len(shard._store.generations()) == count for shard, count in zip(self.shards, before, strict=True)):
+            self.housekeep()
+            await asyncio.sleep(0.005)
+
+    def housekeep(self) -> None:
+        """Shards do at once what they do every second: roll, drop."""
+        for shard in self.shards:
+            shard._core._housekeeping._housekept_us = -(1 << 62)
+            shard._pump.soon()
 
     async def restart_shard(self, index: int = 0) -> None:
         await self.shards[index].stop()

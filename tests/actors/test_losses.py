@@ -35,8 +35,9 @@ async def dropped(broker: OneLoop, *generations: int) -> None:
     """So much time passes that these go, in every shard, and from what is in memory for those who keep up."""
     for shard in broker.shards:
         shard._age._age_at_base += AWAY_MS
-    while any(info.id in generations for shard in broker.shards for info in shard._store.generations()):  # noqa: ASYNC110
-        await asyncio.sleep(0.05)
+    while any(info.id in generations for shard in broker.shards for info in shard._store.generations()):
+        broker.housekeep()
+        await asyncio.sleep(0.005)
     for index in range(len(broker.shards)):
         await broker.restart_shard(index)
 

@@ -441,7 +441,7 @@ def test_a_scan_that_finds_little_says_that_it_goes_on() -> None:
         found = list(
             blocks(broker.views.fresh([0])[0].view, Scan(1, -1, cut - 1, (b"#",), frozenset({b"nobody"})), clock=lambda: next(now))
         )
-        assert len(found) >= 5 and not any(rows.values for rows in found)
+        assert len(found) >= 5 and not any(rows.rows for rows in found)
 
 
 def test_a_stopped_reader_ends_its_connections_and_frees_its_port() -> None:

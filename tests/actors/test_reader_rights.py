@@ -62,6 +62,21 @@ users = ["pipeline/lake"]
         reading.check_topics([b"b/x"], [0])
 
 
+def test_what_rules_leave_to_a_plugin_no_token_may() -> None:
+    """The reader has no way to one: it goes by rules and by what its tokens bring along."""
+    keys = Keys("own", [Token(name="lake", sha256=DIGEST, filters=("a/#",), write=True)])
+    for rules in (None, parse_rules("version = 1\n[[rule]]\nallow = ['replay']\ntopics = ['b']\n")):
+        keys.judge(compile_access(1, rules, claims=False, decides=True))
+        lake = keys.of("secret")
+        assert lake is not None
+        lake.check_filters([b"a/#"] if rules is None else [b"a/#", b"b"])
+        lake.check_topics([b"a/x"], [1])
+        with pytest.raises(Refused):
+            lake.check_filters([b"c"])
+        with pytest.raises(Refused):
+            lake.check_topics([b"c"], [0])
+
+
 class _Revoking(Pace):
     """Takes the right away when the second block is about to be sent."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import weakref
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -105,6 +106,26 @@ async def test_a_peer_that_is_gone_while_it_is_not_read_is_noticed(met: tuple[Ow
     assert owner.ends == ["closed by the peer"]
 
 
+@pytest.mark.parametrize("politely", [True, False])
+async def test_a_peer_that_has_to_be_there_is_looked_for(met: tuple[Owner, socket.socket], politely: bool) -> None:
+    """While it is not read: whatever it had sent, and however it went.  One that is there is left alone."""
+    owner, client = met
+    connection = owner.connection
+    assert connection is not None
+    connection.read(False)
+    client.sendall(bytes.fromhex("100d 0004 4d515454 04 02 003c 0001 63"))
+    connection.look_for_end()
+    await asyncio.sleep(0.01)
+    assert owner.ends == []
+    if not politely:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    await asyncio.sleep(0.05)
+    connection.look_for_end()
+    await until(lambda: owner.ends)
+    assert len(owner.ends) == 1 and owner.items == 0
+
+
 async def test_a_peer_that_said_that_it_sends_no_more_may_have_sent_something_before(met: tuple[Owner, socket.socket]) -> None:
     """What waits in its socket is read, and then it is gone."""
     owner, client = met
@@ -120,3 +141,27 @@ async def test_a_peer_that_said_that_it_sends_no_more_may_have_sent_something_be
     connection.read(True)
     await until(lambda: owner.ends)
     assert owner.items == 1
+
+
+async def test_a_connection_that_both_sides_have_closed_is_not_held_until_it_would_be_cut_off() -> None:
+    """With many who are refused that would be all who came within those seconds."""
+
+    class Told:
+        def __call__(self, _: Arrival) -> None:
+            pass
+
+    owner, watched = Owner(), []
+
+    def made() -> ClientConnection:
+        told = Told()
+        watched.append(weakref.ref(told))
+        return ClientConnection(owner, 1, Arrival(DoorOptions("tcp", "tcp", Limits(1)), "a client", "127.0.0.1", True, 0), told)
+
+    server = await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0)
+    with socket.create_connection(server.sockets[0].getsockname()):
+        await until(lambda: owner.connection)
+        assert owner.connection is not None
+        owner.connection.close()
+        owner.connection = None
+    await until(lambda: watched[0]() is None)
+    server.close()

@@ -177,7 +177,9 @@ async def _one(ports: Ports, given: Case, patience_s: float) -> tuple[Seen, floa
     if given.spoiled:
         return Seen(None, b"", True), hostile.waited_s
     left = hostile.reset or wanted.leaves
-    seen = Seen(wanted.version, hostile.out, hostile.closed, wanted.failed, wanted.held, pinged, left)
+    # One that is served is left while messages of its session are still on their way.
+    whole = hostile.closed and not hostile.reset
+    seen = Seen(wanted.version, hostile.out, hostile.closed, wanted.failed, wanted.held, pinged, left, whole)
     if not (hostile.reset and not seen.out):
         judged(given, seen)
     return seen, hostile.waited_s

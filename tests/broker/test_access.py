@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.access.publishing import NAME as BUNDLE
 from tests.actors.hand import Hand
 from tests.broker import wire
 from tests.broker.running import QUIET_RAY, CommandFailed, Options, RunningBroker
@@ -48,6 +49,11 @@ class Ruled:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [str(self.broker.executable), *words, "--data-dir", str(self.broker.data_dir)]
         return subprocess.run(command, cwd=self.broker.directory, capture_output=True, text=True, timeout=60, check=False)
+
+    def announced_at(self) -> float:
+        """When the rules in force were there for all processes, by the clock of files."""
+        run_dir = Path(json.loads((self.broker.data_dir / "run.json").read_text())["run_dir"])
+        return (run_dir / BUNDLE).stat().st_mtime
 
     def alarms(self) -> list[str]:
         return [alarm["cause"] for alarm in json.loads(self.run("status", "--json").stdout)["alarms"]]
@@ -96,23 +102,48 @@ async def test_rules_deny_a_publish_and_a_subscribe(ruled: Ruled) -> None:
 
 
 async def test_a_right_is_gone_within_a_second_of_the_change_of_its_file(ruled: Ruled) -> None:
-    """For a client that is there, and without a command; and it comes back."""
-    hand = await Hand.connect(ruled.broker.port, "there", 5)
-    assert await code_of_publish(hand, "news/a") < 0x80
-    ruled.rules.write_text(RULES.replace(', "news/#"', ""))
+    """What a client that is there may publish, and what a durable subscription is sent, and without a command; and it comes back.
+
+    The second begins when the change is announced to all processes; how soon that is, is the controller's, which may have to wait for
+    its turn beside other tests."""
+    port = ruled.broker.port
+    publisher, reader = await Hand.connect(port, "there", 5), await Hand.connect(port, "hears", 5)
+    await reader.subscribe("news/#", 1)
+    accepted: list[float] = []
+    heard: list[float] = []
+
+    async def listen() -> None:
+        while True:
+            got = await reader.message()
+            heard.append(time.time())
+            await reader.complete(got)
 
     async def denied() -> bool:
-        return await code_of_publish(hand, "news/a") == DENIED
+        code = await code_of_publish(publisher, "news/a")
+        if code != DENIED:
+            accepted.append(time.time())
+        return code == DENIED
 
     async def allowed() -> bool:
         return not await denied()
 
-    took = await until(denied, PATIENCE_S, "the right was still there")
+    listening = asyncio.create_task(listen())
+    assert await allowed()
+    changed_at, before_s = time.time(), ruled.announced_at()
+    ruled.rules.write_text(RULES.replace("[[rule]]\n", '[[rule]]\ndeny = ["all"]\ntopics = ["news/#"]\n[[rule]]\n', 1))
+    await until(denied, PATIENCE_S, "the right was still there")
+    announced_at = ruled.announced_at()
+    assert announced_at > before_s and await denied()
+    await asyncio.sleep(TAKEN_AWAY_WITHIN_S)
     ruled.rules.write_text(RULES)
+    last = max(accepted), max(heard)
     await until(allowed, PATIENCE_S, "the right did not come back")
-    await hand.close()
-    # Beside other tests a process may wait for its turn longer than that.
-    assert took < TAKEN_AWAY_WITHIN_S * 3, f"{took:.2f} s"
+    listening.cancel()
+    await publisher.close()
+    after = [at - announced_at for at in last]
+    found = f"announced {announced_at - changed_at:.2f} s after the change; behind that PUBLISH was taken for {after[0]:.2f} s"
+    print(f"{found}, and the last message came after {after[1]:.2f} s")
+    assert max(after) < TAKEN_AWAY_WITHIN_S, found
 
 
 async def test_reload_puts_rules_in_force(ruled: Ruled) -> None:

@@ -82,13 +82,44 @@ def test_explain_names_the_rule(file: Path, words: tuple[str, ...], code: int, s
     assert (found.exit_code, said in found.output) == (code, True), found.output
 
 
-def test_explain_asks_the_rules_in_force_of_a_broker_that_runs(file: Path, tmp_path: Path) -> None:
-    """Not what the file says since; and where there are none it says so."""
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """Of a broker that runs in tmp_path."""
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     launcher = identify(os.getpid())
     assert launcher is not None
     record_run(tmp_path, Run(run_dir, launcher, boot_id(), joined=False))
+    return run_dir
+
+
+def test_explain_says_what_is_left_to_a_plugin(file: Path, tmp_path: Path, run_dir: Path) -> None:
+    """Where no rule says anything the answer of the rules is not the last word: exit 3, neither yes nor no; with no file of rules too."""
+    plugin = {"kind": "holdfast", "plugins": ["a:B"], "decides": True}
+    here = ("--data-dir", str(tmp_path))
+    publish(run_dir, given(access={"rules": str(file), "plugin": plugin}))
+    found = run("explain", "ann", "c", "publish", "a", *here)
+    assert (found.exit_code, found.output.startswith("a plugin decides: ")) == (3, True), found.output
+    assert run("explain", "ann", "c", "share", "$share/g/a", *here).exit_code == 3
+    assert "denied: rule 1 of 2" in run("explain", "ann", "c", "subscribe", "secret/x", *here).output
+    assert run("explain", "ann", "c", "publish", "a", "--group", "staff", *here).exit_code == 0
+    for words in (("ann", "c", "replay", "a"), ("pipeline/ann", "", "publish", "a", "--how", "pipeline")):
+        found = run("explain", *words, *here)
+        assert found.exit_code == 1 and found.output.endswith("allows it\n"), found.output
+    publish(run_dir, given(access={"plugin": plugin}))
+    assert run("explain", "ann", "c", "publish", "a", *here).exit_code == 3
+    assert "that is left to it" in run("explain", "ann", "c", "publish", "a", "--rules", str(file)).output
+
+
+def test_explain_allows_nobody_where_only_tokens_have_rights(tmp_path: Path, run_dir: Path) -> None:
+    """No file of rules is not the same as no rules."""
+    publish(run_dir, given(access={"jwt": {"keys": "env:KEY", "algorithms": ["HS256"], "grants": "acl"}}))
+    found = run("explain", "ann", "c", "publish", "a", "--data-dir", str(tmp_path))
+    assert found.exit_code == 1 and "denied: no rule" in found.output
+
+
+def test_explain_asks_the_rules_in_force_of_a_broker_that_runs(file: Path, tmp_path: Path, run_dir: Path) -> None:
+    """Not what the file says since; and where there are none it says so."""
     question = ("explain", "ann", "c", "publish", "a", "--data-dir", str(tmp_path))
     assert "allowed: there are no rules" in run(*question).output
     publish(run_dir, given(access={"rules": str(file)}))

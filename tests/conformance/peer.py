@@ -187,6 +187,9 @@ class Peer:
         packet_id = self.free_id() if qos else 0
         self.send(packets.publish(self.version, topic, payload, qos, packet_id, retain=retain, properties_=properties))
         if not qos:
+            if retain:
+                # Nobody is told when it is stored; what the same client publishes behind it is acknowledged later.
+                await self.publish(f"behind/{topic}", b"", retain=True)
             return 0
         code = (await self.answer(PUBACK if qos == 1 else PUBREC, packet_id)).code
         if qos == 2 and code < 0x80:

@@ -460,7 +460,8 @@ class History:
         found: list[Told] = []
         place, done = after, False
         while not done:
-            positions, values, reached, done = self.store.bulk(generation, stream, place, upto, count, size)
+            positions, _, _, reached, done = columns = self.store.bulk(generation, stream, place, upto, count, size)
+            values = columns.values
             assert len(values) <= count
             assert len(values) <= 1 or sum(len(value) for value in values) <= size
             assert done or reached > place

@@ -26,7 +26,8 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
 
 def messages(columns: Columns) -> list[tuple[int, bytes]]:
     """As `read` has them."""
-    assert len(columns.positions) == 8 * len(columns.values)
+    assert len(columns.positions) == 2 * len(columns.lengths) == 8 * columns.rows == 8 * len(columns.values)
+    assert b"".join(columns.values) == b"".join(columns.pieces) and len(b"".join(columns.values)) == columns.value_bytes
     positions = [int.from_bytes(columns.positions[at : at + 8], "little") for at in range(0, len(columns.positions), 8)]
     return list(zip(positions, columns.values, strict=True))
 
@@ -114,4 +115,4 @@ def test_a_message_larger_than_the_byte_bound_comes_alone_in_columns(stored: tup
             columns = kept.layout.bulk(stream, place, kept.last, MANY, 10)
             assert len(columns.values) == 1
             place, found = columns.place, found + 1
-        assert found == 30 and kept.layout.bulk(stream, place, kept.last, MANY, 10) == Columns(b"", [], max(place, kept.last), True)
+        assert found == 30 and kept.layout.bulk(stream, place, kept.last, MANY, 10) == Columns(b"", b"", [], max(place, kept.last), True)

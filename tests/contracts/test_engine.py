@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shards.bulk import gathered
 from shards.engine import Engine, FamilyMissing, Op, StoreFailed
 from tests.contracts.engines import ENGINES, Harness, make
 
@@ -139,7 +140,7 @@ def test_scan_takes_start_leaves_end_and_stops_at_the_limit(engine: Engine) -> N
     assert engine.scan(0, b"\x0f", b"\x0b", 5) == []
     assert engine.scan(0, b"", b"\x0a", 5) == []
     for start, end, limit in ((b"\x0b", b"\x0f", 100), (b"", b"\xff", 3), (b"", b"\xff", 0), (b"\x0f", b"\x0b", 9), (b"\x30", b"\x40", 9)):
-        assert list(zip(*engine.columns(0, start, end, limit), strict=True)) == engine.scan(0, start, end, limit)
+        assert list(zip(*gathered(engine.columns(0, start, end, limit)), strict=True)) == engine.scan(0, start, end, limit)
 
 
 @pytest.mark.parametrize(("bytes_max", "count"), [(1, 1), (10, 1), (11, 2), (20, 2), (21, 3), (1000, 5)])
@@ -147,8 +148,20 @@ def test_scan_stops_with_the_value_that_reaches_the_byte_bound(engine: Engine, b
     # Property: never an entry after the bound is reached, always at least one.
     engine.write([(0, bytes((n,)), b"x" * 10) for n in range(5)])
     assert len(engine.scan(0, b"", b"\xff", 100, bytes_max)) == count
-    assert [len(column) for column in engine.columns(0, b"", b"\xff", 100, bytes_max)] == [count, count]
+    assert [len(column) for column in gathered(engine.columns(0, b"", b"\xff", 100, bytes_max))] == [count, count]
     assert len(engine.scan(0, b"", b"\xff", 2, bytes_max)) == min(count, 2)
+
+
+def test_columns_give_what_scan_gives_over_many_entries_and_sizes(engine: Engine) -> None:
+    # Property: the bounds are kept wherever they fall, though entries come some at a time; never none of them.
+    rng = random.Random(4)
+    engine.write([(0, n.to_bytes(2, "big"), bytes(rng.choice((0, 1, 30, 30, 30, 5000)))) for n in range(700)])
+    for _ in range(60):
+        start = rng.randrange(700).to_bytes(2, "big")
+        limit, bytes_max = rng.choice((1, 31, 33, 100, 700)), rng.choice((1, 100, 6000, 1 << 30))
+        found = list(engine.columns(0, start, b"\xff", limit, bytes_max))
+        assert all(len(keys) == len(values) > 0 for keys, values in found)
+        assert list(zip(*gathered(found), strict=True)) == engine.scan(0, start, b"\xff", limit, bytes_max)
 
 
 def test_a_cursor_seeks_and_steps_within_its_bounds(engine: Engine) -> None:
@@ -252,7 +265,7 @@ def test_reads_agree_with_a_plain_dict(harness: Harness, seed: int) -> None:
         low, high, limit = any_key(), any_key(), rng.randint(1, 6)
         within = [(key, value) for key, value in entries if low <= key < high]
         assert engine.scan(family, low, high, limit) == within[:limit]
-        assert list(zip(*engine.columns(family, low, high, limit), strict=True)) == within[:limit]
+        assert list(zip(*gathered(engine.columns(family, low, high, limit)), strict=True)) == within[:limit]
         cursor = engine.cursor(family, low, high)
         walked: list[tuple[bytes, bytes]] = []
         cursor.seek(low)

@@ -6,10 +6,14 @@ A share of what gate 1 of the storage engine runs. STORE_SEED=n runs one again, 
 from __future__ import annotations
 
 import os
+from functools import cache
 
 import pytest
 
 from tests.contracts.campaign import ALONE, chosen, live
+
+lived = cache(live)
+"""A history that another test needs too goes once."""
 
 SEEDS = 152
 FAST = 40
@@ -27,7 +31,7 @@ def _seeds() -> list[object]:
 def test_what_was_put_is_read_whatever_happens_between(seed: int) -> None:
     # Property: over any history of records, rolls, drops, folds, full disks, kills and power cuts each reader is told what was
     # committed, exactly, in order, and again the same; nothing above the watermark; and of what was dropped that it was.
-    live(seed)
+    lived(seed)
 
 
 def test_the_seeds_go_over_each_layout_on_each_engine() -> None:
@@ -43,9 +47,9 @@ def test_the_seeds_go_over_each_layout_on_each_engine() -> None:
 def test_crashes_take_what_was_not_synced_on_both_engines() -> None:
     # Property: a power cut is one: some of these histories lose messages that were written, on RocksDB too.
     for seeds in (range(8), range(36, 40)):
-        assert sum(live(seed)["messages lost"] for seed in seeds) > 0, [chosen(seed).cell for seed in seeds]
+        assert sum(lived(seed)["messages lost"] for seed in seeds) > 0, [chosen(seed).cell for seed in seeds]
 
 
 def test_a_seed_gives_the_same_history_again() -> None:
     # Property: what happens depends on the seed only, so a failure can be looked at.
-    assert live(3) == live(3)
+    assert live(3) == lived(3)

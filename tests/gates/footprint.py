@@ -25,6 +25,16 @@ def pss_bytes(pids: Iterable[int]) -> int:
     return total
 
 
+def own_bytes(pid: int) -> int:
+    """Memory of one process without the files that it has mapped, the programs and libraries: PSS divides those among all on the machine
+    that have them mapped, so that it changes when somebody else comes or goes.  0 when there is no such process."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
+
+
 def cpu_s(pid: int) -> float:
     """CPU time of one process so far, without its children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

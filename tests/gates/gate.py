@@ -88,16 +88,18 @@ async def running(
     keep_logs: bool = False,
     log_sockets: bool = False,
     config: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Watched]:
-    """A broker that is up, and that leaves nothing behind.  config: a file of settings beside those chosen."""
+    """A broker that is up, and that leaves nothing behind.  config: a file of settings beside those chosen.  environment: of one that is
+    not on a fault disk."""
     directory = Path(tempfile.mkdtemp(prefix="hf-"))
     try:
         data_dir = directory / "data"
         disk = FaultDisk(data_dir, directory / "disk") if on_fault_disk else None
-        broker = RunningBroker(Options(settings=chosen, config=config), data_dir=data_dir)
+        broker = RunningBroker(Options(settings=chosen, config=config, environment=environment or {}), data_dir=data_dir)
         if disk is not None:
-            environment = disk.environment(sockets=str(broker.port) if log_sockets else "", keep_logs=keep_logs)
-            broker.options = Options(settings=chosen, config=config, environment=environment)
+            watching = disk.environment(sockets=str(broker.port) if log_sockets else "", keep_logs=keep_logs)
+            broker.options = Options(settings=chosen, config=config, environment=watching)
         try:
             await asyncio.to_thread(broker.__enter__)
             roles_apart(broker.status())

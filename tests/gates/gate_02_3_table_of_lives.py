@@ -58,12 +58,12 @@ def require_none(wrong: Wrong, count: int, where: str) -> None:
 
 
 async def run(scale: Scale) -> str:
-    table = list(full())
-    lives = table if not scale.quick else pairs(table) + Random(0).sample(table, len(table) // 10)
+    table = full()
+    lives = list(table) if not scale.quick else [*pairs(), *Random(0).sample(table, len(table) // 10)]
     require_none(await in_the_simulator(lives), len(lives), "in the simulator")
     crashed = Random(1).sample(lives, len(lives) // 10)
     require_none(await in_the_simulator(crashed, crashes=True), len(crashed), "in the simulator with crashing shards")
-    chosen = sample(table, scale.of(SAMPLE, 60))
+    chosen = sample(scale.of(SAMPLE, 60))
     require_none(await on_a_real_broker(chosen), len(chosen), "on a real broker")
     again = f"{len(crashed)} of them again while shards crash"
     return f"{len(lives)} of {len(table)} lives in the simulator, {again}, and {len(chosen)} on a real broker are as specified"

@@ -3,7 +3,7 @@
 Structure-aware and raw mutations, MQTT 3.1.1 and 5, before and after login, TCP and WebSocket, whole, byte by byte and cut at random
 (tests.fuzz.cases); a hundred thousand run in `make test`, inside a process. All processes live on, no log names an error, each is closed
 with a code of its version or served, an honest client's messages come back all the while, and memory stays within 5 % of what it was
-after the first 10,000.
+while warming up, in each process and together (tests.gates.growth).
 """
 
 from __future__ import annotations
@@ -22,4 +22,5 @@ CASES = 1_000_000
 async def run(scale: Scale) -> str:
     prepare()
     with RunningBroker(OPTIONS) as broker:
-        return await asyncio.to_thread(Campaign(broker, 0, scale.of(CASES, WARM + 2_000)).run)
+        campaign = Campaign(broker, 0, scale.of(CASES, 12_000), scale.of(WARM, 10_000))
+        return await asyncio.to_thread(campaign.run)

@@ -5,7 +5,8 @@ of a marked message at somebody without the right later than a second after the 
 the right must come, so no path is silent by itself. 48 cases more are tokens that write by APPEND or read by SCAN. Then each hostile name
 connects, as a client id, and tries to read and to write what is the victim's.
 
-Not here: rights that a plugin decides.
+A second broker has a plugin that decides: each path of MQTT once more, first while the plugin says otherwise of its own accord, and of a
+third of them while it does so together with a change of the rules.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from mqtt.packets import Will
 from tests.access.names import HOSTILE_NAMES, VICTIM
-from tests.access_paths import claims
+from tests.access_paths import claims, plugged
 from tests.access_paths.bulk import bulk_cases, write_configuration
 from tests.access_paths.cases import MEMORY, Case, cases, denials, rules
 from tests.access_paths.talking import Talker
@@ -44,6 +45,57 @@ STOLEN = b"marked-stolen"
 
 
 async def run(scale: Scale) -> str:
+    by_rules = await run_rules(scale)
+    return f"{by_rules}; {await run_plugin(scale)}"
+
+
+async def run_plugin(scale: Scale) -> str:
+    """Each path once more, where a plugin has the word."""
+    alone, with_rules = [part if not scale.quick else part[::9] for part in plugged.plugin_cases()]
+    found: list[str] = []
+    latest: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="hf-plugin-") as name:
+        directory = Path(name)
+        file, says = directory / "rules.toml", directory / "denied"
+        put(file, "version = 1\n")
+        put(says, plugged.denied([*alone, *with_rules], False))
+        more = {"access.rules": str(file), "gateway.count": "2", **memory_zone(), **plugged.settings(directory)}
+        async with running(settings(N_SHARDS, **more), environment=plugged.environment()) as watched:
+            status = await watched.status()
+
+            def say() -> float:
+                return put(says, plugged.denied([*alone, *with_rules], True))
+
+            def say_with_rules() -> float:
+                at = say()
+                put(file, plugged.ANOTHER_RULE)
+                return at
+
+            for part, change in ((alone, say), (with_rules, say_with_rules)):
+                put(says, plugged.denied([*alone, *with_rules], False))
+                wrong, _, latest_s = await walk([pair(case, status) for case in part], change)
+                found += wrong
+                latest.append(latest_s)
+            found += ended(status, await watched.status())
+    cases = len(alone) + len(with_rules)
+    if found:
+        raise GateFailed(told(found, cases, "cases of a plugin"))
+    return (
+        f"{cases} cases with a plugin that decides without a leak; the last message that it let through came {latest[0]:.2f} s after it "
+        f"had said otherwise, {latest[1]:.2f} s where the rules changed too"
+    )
+
+
+def told(found: list[str], cases: int, words: str) -> str:
+    wrong = by_weight(found)
+    leaks = len([fault for fault in wrong if fault.startswith("LEAK")])
+    return (
+        f"{leaks} leaks and {len(wrong) - leaks} other faults in {cases} {words}, load average {os.getloadavg()[0]:.1f}, the first ones: "
+        f"{'; '.join(wrong[:SHOWN])}"
+    )
+
+
+async def run_rules(scale: Scale) -> str:
     chosen = cases() if not scale.quick else cases()[::9]
     bulk = bulk_cases() if not scale.quick else bulk_cases()[::5]
     with tempfile.TemporaryDirectory(prefix="hf-rules-") as name:
@@ -73,12 +125,7 @@ async def run(scale: Scale) -> str:
             found += await hostile(status)
             found += ended(status, await watched.status())
     if found:
-        wrong = by_weight(found)
-        leaks = len([fault for fault in wrong if fault.startswith("LEAK")])
-        raise GateFailed(
-            f"{leaks} leaks and {len(wrong) - leaks} other faults in {len(chosen) + len(bulk)} cases, load average "
-            f"{os.getloadavg()[0]:.1f}, the first ones: {'; '.join(wrong[:SHOWN])}"
-        )
+        raise GateFailed(told(found, len(chosen) + len(bulk), "cases"))
     return (
         f"{len(chosen)} cases of MQTT, {len(bulk)} of APPEND and SCAN, and {len(HOSTILE_NAMES)} hostile names without a leak; the last "
         f"message that a right let through came {latest_s:.2f} s after the file that took it away was there (this process was up to "

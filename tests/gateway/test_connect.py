@@ -160,46 +160,6 @@ def test_a_client_id_of_somebody_else_is_refused_by_its_home(version: int, answe
     assert effects == [Write(client.socket, answer), CloseSocket(client.socket, NOT_YOURS)]
 
 
-def test_a_contended_client_id_is_asked_for_again_when_its_time_has_come() -> None:
-    """The newcomer waits for its CONNACK meanwhile; with 0x89 when it would wait for longer than it may."""
-    shell = Shell(Options(home_wait_ms=5_000))
-    client = shell.client()
-    (first,) = client.send(Connect(5, "c"))
-    assert isinstance(first, ToShard)
-    assert shell.turn(Replied(0, 1, [Connected(0, False, 0, retry_ms=2_000)])) == []
-    assert shell.pass_time(1_900) == []
-    again = shell.pass_time(500)
-    assert again == [ToShard(0, 2, first.entries)]
-    effects = shell.turn(Replied(0, 2, [Connected(0, False, 0, retry_ms=3_000)]))
-    why = "its client id is contended, to be tried in 3000 ms"
-    connack = Connack(False, ReasonCode.SERVER_BUSY, Properties(reason_string=why))
-    assert effects == [Write(client.socket, encode(5, connack)), CloseSocket(client.socket, why)]
-
-
-@pytest.mark.parametrize("retry_ms", [4_000, 4_990])
-def test_a_client_id_that_stays_contended_is_said_to_be(retry_ms: int) -> None:
-    """With 0x89 too when the time for CONNACK is over before the home was asked again, or before it has answered: it is not away."""
-    shell = Shell(Options(home_wait_ms=5_000))
-    client = shell.client()
-    client.send(Connect(5, "c"))
-    shell.turn(Replied(0, 1, [Connected(0, False, 0, retry_ms=retry_ms)]))
-    shell.pass_time(4_500)
-    shell.pass_time(1_000)
-    assert client.take() == [Connack(False, ReasonCode.SERVER_BUSY)] and client.closed == "its client id is contended"
-
-
-def test_who_goes_away_while_it_waits_for_its_client_id_is_not_asked_for() -> None:
-    """The home never hears of it again."""
-    shell = Shell()
-    client = shell.client()
-    client.send(Connect(5, "c"))
-    shell.turn(Replied(0, 1, [Connected(0, False, 0, retry_ms=2_000)]))
-    shell.requests.clear()
-    shell.turn(SocketLost(client.socket, "gone"))
-    shell.pass_time(3_000)
-    assert not shell.requests
-
-
 def test_the_will_goes_into_the_connect_record() -> None:
     """In MQTT 5 form, its delay apart."""
     shell = Shell()

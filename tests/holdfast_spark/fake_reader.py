@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from holdfast_spark.protocol import Ended, Kind, Refused, Tally, Wire, WireError, encode_block
 from holdfast_spark.pushing import matches
+from shards.bulk import lengths_of
 from tests.holdfast_spark.plain import Message
 
 TOKEN = "secret-token"
@@ -277,7 +278,7 @@ class FakeReader:
                     runs.append([each.stream, 1])
             values = [each.value() for each in part]
             positions = b"".join(struct.pack("<Q", each.position) for each in part)
-            crc, parts = encode_block([(stream, count) for stream, count in runs], positions, values)
+            crc, parts = encode_block([(stream, count) for stream, count in runs], [positions], [lengths_of(values)], values)
             tally.add(len(part), sum(map(len, values)), crc)
             answer += struct.pack(">IB", 1 + sum(map(len, parts)), Kind.BLOCK) + b"".join(parts)
         if self.cuts_after:

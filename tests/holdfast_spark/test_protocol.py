@@ -30,6 +30,7 @@ from holdfast_spark.protocol import (
     encode_block,
     encode_messages,
 )
+from shards.bulk import lengths_of
 
 
 @pytest.fixture
@@ -48,7 +49,12 @@ def test_a_frame_is_length_kind_and_body(pair: tuple[socket.socket, socket.socke
 
 def test_a_block_has_the_bytes_of_the_page() -> None:
     """Golden: two streams, three rows."""
-    crc, parts = encode_block([(7, 2), (0xFFFF_FFFF_FFFF_FFFE, 1)], struct.pack("<QQQ", 10, 11, 9), [b"ab", b"", b"cde"])
+    crc, parts = encode_block(
+        [(7, 2), (0xFFFF_FFFF_FFFF_FFFE, 1)],
+        [struct.pack("<QQ", 10, 11), struct.pack("<Q", 9)],
+        [lengths_of([b"ab", b"", b"cde"])],
+        [b"abc", b"de"],
+    )
     rest = bytes.fromhex(
         "0700000000000000" "02000000" "feffffffffffffff" "01000000"
         "0a00000000000000" "0b00000000000000" "0900000000000000"
@@ -74,7 +80,7 @@ def test_a_block_comes_back_as_it_was(stored: list[bytes], data: st.DataObject) 
     positions = data.draw(st.lists(st.integers(0, 2**64 - 1), min_size=len(stored), max_size=len(stored)))
     cut = data.draw(st.integers(0, len(stored)))
     runs = [(stream, count) for stream, count in ((1, cut), (2**64 - 1, len(stored) - cut)) if count]
-    crc, parts = encode_block(runs, struct.pack(f"<{len(stored)}Q", *positions), stored)
+    crc, parts = encode_block(runs, [struct.pack(f"<{len(stored)}Q", *positions)], [lengths_of(stored)], stored)
     block = decode_block(memoryview(b"".join(parts)))
     assert (block.rows, list(block.runs), block.crc) == (len(stored), runs, crc)
     assert struct.unpack(f"<{len(stored)}Q", block.positions) == tuple(positions)
@@ -85,7 +91,7 @@ def test_a_block_comes_back_as_it_was(stored: list[bytes], data: st.DataObject) 
 @given(values, st.data())
 def test_a_block_with_one_bit_changed_is_an_error(stored: list[bytes], data: st.DataObject) -> None:
     """Wherever the bit is, in the head too."""
-    _, parts = encode_block([(5, len(stored))] if stored else [], bytes(8 * len(stored)), stored)
+    _, parts = encode_block([(5, len(stored))] if stored else [], [bytes(8 * len(stored))], [lengths_of(stored)], stored)
     body = bytearray(b"".join(parts))
     bit = data.draw(st.integers(0, 8 * len(body) - 1))
     body[bit // 8] ^= 1 << (bit % 8)
@@ -96,7 +102,7 @@ def test_a_block_with_one_bit_changed_is_an_error(stored: list[bytes], data: st.
 @given(values)
 def test_a_block_that_is_shorter_or_longer_is_an_error(stored: list[bytes]) -> None:
     """At every length but its own."""
-    _, parts = encode_block([(5, len(stored))] if stored else [], bytes(8 * len(stored)), stored)
+    _, parts = encode_block([(5, len(stored))] if stored else [], [bytes(8 * len(stored))], [lengths_of(stored)], stored)
     body = b"".join(parts)
     for length in range(len(body)):
         with pytest.raises(Malformed):
@@ -116,7 +122,9 @@ def test_runs_that_do_not_add_up_are_an_error_though_the_checksum_is_right() -> 
 def test_what_does_not_fit_together_is_not_encoded() -> None:
     """The mistake is found where it is made."""
     with pytest.raises(ValueError, match="do not fit"):
-        encode_block([(1, 2)], bytes(8), [b"a"])
+        encode_block([(1, 2)], [bytes(8)], [lengths_of([b"a"])], [b"a"])
+    with pytest.raises(ValueError, match="do not fit"):
+        encode_block([(1, 1)], [bytes(8)], [], [b"a"])
     with pytest.raises(ValueError, match="one of each"):
         encode_messages(b"\0", [b""], [], [b""])
     with pytest.raises(ValueError, match="is the most"):

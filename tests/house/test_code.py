@@ -22,6 +22,9 @@ MAY_NAME_RAY = {
     "tests/conftest.py": "makes ray.init raise",
 }
 
+_MAY_BE_RAY = re.compile(r"\b(ray|remote)\b")
+"""Without one of the words nothing of it can be there, and most files have none."""
+
 # Configuration has one entrance. Who else may read or pass on the environment, and why.
 MAY_READ_ENVIRONMENT = {
     "config/load.py": "the entrance",
@@ -63,6 +66,8 @@ def test_no_module_is_longer_than_people_read_in_one_go() -> None:
 
 
 def _naming_ray(name: Path) -> Iterator[str]:
+    if not _MAY_BE_RAY.search((ROOT / name).read_text(encoding="utf-8")):
+        return
     for line, module, _ in imports(name):
         if module.split(".")[0] == "ray":
             yield f"{name}:{line}: imports {module}"

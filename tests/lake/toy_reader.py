@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast_spark.protocol import Code, Kind, Refused, Tally, Wire, encode_block
+from shards.bulk import lengths_of
 from tests.lake.proxy import Address
 
 STORE = "toy:1"
@@ -66,7 +67,7 @@ class ToyReader:
                 runs = [*runs[:-1], (stream, runs[-1][1] + 1)] if runs and runs[-1][0] == stream else [*runs, (stream, 1)]
             positions = b"".join(position.to_bytes(8, "little") for _, position, _ in part)
             values = [value for _, _, value in part]
-            crc, parts = encode_block(runs, positions, values)
+            crc, parts = encode_block(runs, [positions], [lengths_of(values)], values)
             wire.send(Kind.BLOCK, *parts)
             tally.add(len(part), sum(map(len, values)), crc)
         wire.send_json({"trailer": {**tally.as_json(), "wall": []}})

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
+from websockets.server import ServerProtocol
 
 from gateway.transport.handshake import REQUEST_BYTES_MAX, Answer, Handshake
 from gateway.transport.origin import origin_allowed
@@ -120,3 +123,15 @@ def test_a_page_may_connect_from_the_host_itself_or_a_listed_origin(
 ) -> None:
     """Nothing that only looks like it."""
     assert origin_allowed(origin, host, secure, listed) is allowed
+
+
+@pytest.mark.parametrize(("found", "wanted"), [("GET", "GET"), ("/mqtt", "/"), ("1.1", "1.0"), ("GET", "")])
+def test_nothing_of_it_waits_for_a_collection_of_garbage(found: str, wanted: str) -> None:
+    """Neither of one that opened nor of one that was refused: of many who come and go at once all would be there until then."""
+    gc.collect()
+    gc.disable()
+    try:
+        assert shake(REQUEST.replace(found, wanted) + END) is not None
+        assert not any(isinstance(each, ServerProtocol) for each in gc.get_objects())
+    finally:
+        gc.enable()

@@ -14,9 +14,10 @@ of it in which every two values that can meet do meet.  Times are seconds and sh
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
+from functools import cache
 from itertools import combinations
 from operator import attrgetter
 from random import Random
@@ -430,11 +431,11 @@ def _rules_of(dimension: str) -> list[tuple[Rule, tuple[str, ...]]]:
     return [(rule, wanted) for rule, wanted in _PARAMETERS.items() if dimension in wanted and set(wanted) <= known]
 
 
-def full(seed: int = 0) -> Iterator[Life]:
-    """The whole table, in the same order every time."""
-    rng = Random(seed)
-    rules = {name: _rules_of(name) for name in DIMENSIONS}
-    names = list(DIMENSIONS)
+@cache
+def full() -> tuple[Life, ...]:
+    """The whole table, in the same order every time; made once in a process."""
+    names, rng = list(DIMENSIONS), Random(0)
+    rules = {name: _rules_of(name) for name in names}
 
     def grow(row: dict[str, Any], at: int) -> Iterator[Life]:
         if at == len(names):
@@ -451,9 +452,8 @@ def full(seed: int = 0) -> Iterator[Life]:
         for value in possible:
             row[name] = value
             yield from grow(row, at + 1)
-        row.pop(name, None)
 
-    yield from grow({}, 0)
+    return tuple(grow({}, 0))
 
 
 def broken_rules(life: Life) -> list[str]:
@@ -461,7 +461,7 @@ def broken_rules(life: Life) -> list[str]:
     return [rule.__name__ for rule, wanted in _PARAMETERS.items() if rule(*[getattr(life, name) for name in wanted])]
 
 
-def coded(lives: list[Life]) -> Codes:
+def coded(lives: Sequence[Life]) -> Codes:
     """A row for each life, a column for each dimension: which of its values."""
     places = [{value: place for place, value in enumerate(values)} for values in DIMENSIONS.values()]
     read = attrgetter(*DIMENSIONS)
@@ -474,19 +474,20 @@ def pairs_of(codes: Codes) -> Iterator[Codes]:
         yield codes[:, a] * 100 + codes[:, b]
 
 
-def pairs(table: list[Life], seed: int = 0) -> list[Life]:
+@cache
+def pairs(seed: int = 0) -> tuple[Life, ...]:
     """A part of the table in which all pairs of values meet that meet anywhere in it: those lives in which, going through the
     table in a random order, a pair is met for the first time."""
-    order = list(table)
+    order = list(full())
     Random(seed).shuffle(order)
     firsts = [np.unique(found, return_index=True)[1] for found in pairs_of(coded(order))]
-    return [order[at] for at in sorted({int(at) for found in firsts for at in found})]
+    return tuple([order[at] for at in sorted({int(at) for found in firsts for at in found})])
 
 
-def sample(table: list[Life], count: int, seed: int = 0) -> list[Life]:
+def sample(count: int, seed: int = 0) -> list[Life]:
     """A stratified part: every ending has its share, and within it those lives come first that bring new pairs."""
     by_ending: dict[Ending, list[Life]] = {ending: [] for ending in Ending}
-    for life in pairs(table, seed):
+    for life in pairs(seed):
         by_ending[life.ending].append(life)
     rng = Random(seed)
     for lives in by_ending.values():

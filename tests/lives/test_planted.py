@@ -13,7 +13,7 @@ from gateway.core import GatewayCore
 from shards.core import ShardCore
 from shards.frames import LOST, Will
 from tests.lives.simulated import live
-from tests.lives.table import Ending, Life, full, sample
+from tests.lives.table import Ending, Life, sample
 from tests.sim.planted import IdsEndWithConnection, LateDisconnect
 from tests.sim.planted_identities import NoOwnerOfACleanStart, OwnerAskedLate
 from tests.sim.planting import Planted
@@ -160,7 +160,7 @@ ALL: tuple[type[Planted], ...] = (
 
 @cache
 def some() -> list[Life]:
-    return [life for life in sample(list(full()), LIVES) if life.ending is not Ending.KILLED]
+    return [life for life in sample(LIVES) if life.ending is not Ending.KILLED]
 
 
 @pytest.mark.slow

@@ -22,13 +22,8 @@ CRASHED = 750
 
 
 @cache
-def table() -> list[Life]:
-    return list(full())
-
-
-@cache
 def lives() -> list[Life]:
-    return pairs(table(), SEED) + Random(SEED).sample(table(), min(DRAWN, len(table())))
+    return [*pairs(SEED), *Random(SEED).sample(full(), min(DRAWN, len(full())))]
 
 
 def require_right(chosen: list[Life], seed: int, crashes: bool = False) -> None:
@@ -50,4 +45,4 @@ def test_every_life_is_as_the_specification_says(part: int) -> None:
 @pytest.mark.timeout(300)
 def test_lives_are_the_same_while_shards_crash() -> None:
     """Timers, sessions and wills are rows of records: killed or without power, a home goes on where it was, and a will comes once."""
-    require_right(Random(SEED + 1).sample(table(), CRASHED), SEED * 10_000 + 5_000, crashes=True)
+    require_right(Random(SEED + 1).sample(full(), CRASHED), SEED * 10_000 + 5_000, crashes=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
 from itertools import product
 from random import Random
 
@@ -14,15 +13,10 @@ from tests.lives.oracle import expect
 from tests.lives.table import DIMENSIONS, DRAWN, RULES, Ending, Life, broken_rules, coded, full, pairs, pairs_of, sample
 
 
-@cache
-def table() -> list[Life]:
-    return list(full())
-
-
 @pytest.mark.slow
 def test_no_life_breaks_a_rule_and_no_two_are_the_same() -> None:
     """Also by name: a name stands for one life."""
-    lives = table()
+    lives = full()
     assert len(lives) > 100_000
     assert [life for life in lives[::7] if broken_rules(life)] == []
     assert len({life.name for life in lives}) == len(lives)
@@ -32,7 +26,7 @@ def test_no_life_breaks_a_rule_and_no_two_are_the_same() -> None:
 def test_what_is_not_drawn_is_complete() -> None:
     """Of lives put together by chance, each one that breaks no rule has its place in the table."""
     shown = [name for name in DIMENSIONS if name not in DRAWN]
-    places = {tuple(getattr(life, name) for name in shown) for life in table()}
+    places = {tuple(getattr(life, name) for name in shown) for life in full()}
     rng = Random(1)
     found = 0
     for _ in range(50_000):
@@ -54,13 +48,13 @@ def test_every_rule_is_about_dimensions_and_each_forbids_something() -> None:
 @pytest.mark.slow
 def test_pairs_and_samples_are_small_and_hold_what_they_say() -> None:
     """Every pair of values that meets anywhere meets in the small part; every ending is in the sample."""
-    lives = table()
-    few = pairs(lives)
+    lives = full()
+    few = pairs()
     assert len(few) < 400
     for some, all_of in zip(pairs_of(coded(few)), pairs_of(coded(lives)), strict=True):
         assert set(some) == set(np.unique(all_of))
     for count in (60, 200):
-        chosen = sample(lives, count)
+        chosen = sample(count)
         assert len(set(chosen)) == count
         shares = Counter(life.ending for life in chosen)
         assert set(shares) == set(Ending) and min(shares.values()) >= 2
@@ -69,7 +63,7 @@ def test_pairs_and_samples_are_small_and_hold_what_they_say() -> None:
 @pytest.mark.slow
 def test_the_oracle_says_every_answer_somewhere() -> None:
     """An answer that is never given would not be looked for: present and not, each kind of will, both of a race."""
-    some = table()[::7]
+    some = full()[::7]
     answers = [way for life in some for way in expect(life)]
     for kind in ("present", "first_present", "third_present"):
         assert {getattr(way, kind) for way in answers} == {True, False}, kind

@@ -6,7 +6,10 @@ drawing each case with Hypothesis; a failing case names its seed.
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
@@ -38,6 +41,7 @@ from mqtt.packets import (
     Will,
 )
 from mqtt.reason import ReasonCode
+from mqtt.topics import TopicNames
 from mqtt.wire import varint
 from tests.mqtt.generated import items
 
@@ -214,3 +218,22 @@ def test_packets_cut_short_are_refused_or_decoded(version: int, data: st.DataObj
     if len(wire) < 129:
         for size in range(2, len(wire)):
             outcome(version, role, [bytes((wire[0], size - 2)) + wire[2:size]])
+
+
+class _Names(TopicNames):
+    """May be referred to weakly."""
+
+
+def test_a_decoder_that_refused_goes_with_its_connection() -> None:
+    """Not when garbage is collected: what hostile clients sent would lie there until then."""
+    names = _Names()
+    watched = weakref.ref(names)
+    gc.disable()
+    try:
+        decoder = Decoder(4, 1_000, names=names)
+        with suppress(DecodeError):
+            decoder.feed(b"\xff\x00")
+        del names, decoder
+        assert watched() is None
+    finally:
+        gc.enable()

@@ -14,6 +14,7 @@ import select
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -34,6 +35,7 @@ _PAUSE_S = 0.03
 """Between two steps: each of them may change the files, which an owner does every second at most."""
 
 
+@cache
 def topic_at(position: int) -> bytes:
     """Some topics are many, some busy, and new ones come all the time."""
     number = crc32(b"%d" % position)
@@ -48,6 +50,12 @@ def topic_at(position: int) -> bytes:
             return b"plant/%d/line/%d/temp" % (number >> 8 & 1, (number >> 10) % 60)
 
 
+@cache
+def class_at(position: int) -> str:
+    return CLASSES.class_of(topic_at(position))
+
+
+@cache
 def message_at(position: int) -> bytes:
     number = crc32(b"%d" % position)
     return encode_message(1, position, b"p%d" % (number & 3), topic_at(position), b"\x00" + b"%d" % number * (number >> 4 & 15))
@@ -67,7 +75,7 @@ class Cut:
         """Where its message is; None: it was dropped, or there is none."""
         if position in self.nothing or not 1 <= position <= self.watermark:
             return None
-        klass = CLASSES.class_of(topic_at(position))
+        klass = class_at(position)
         for generation, of, since, until in self.live:
             if of == klass and since <= position and (until is None or position < until):
                 return generation

@@ -36,8 +36,9 @@ def rows(layout: Layout, stream: Stream, upto: int) -> int:
     """How many there are, read to the end."""
     place, found, done = -1, 0, False
     while not done:
-        _, values, place, done = layout.bulk(stream, place, upto, 20, MANY)
-        found += len(values)
+        columns = layout.bulk(stream, place, upto, 20, MANY)
+        place, done = columns.place, columns.done
+        found += columns.rows
     return found
 
 

@@ -25,7 +25,7 @@ def styles(path: Path) -> dict[str, str]:
 
 
 def fill(engine: RocksEngine, family: int, writes: int) -> dict[bytes, bytes]:
-    """Some 6 MB in an order of keys in which every file overlaps every other."""
+    """20 rows of half a kB in each write, in an order of keys in which every file overlaps every other."""
     rng = random.Random(3)
     kept = {}
     for _ in range(writes):
@@ -60,7 +60,7 @@ def test_a_message_is_written_again_a_few_times_only(tmp_path: Path) -> None:
     # Property: the cost of merging grows with the logarithm of a generation; in levels it was six or seven here.
     engine = RocksEngine(str(tmp_path), SMALL)
     engine.create_family(1)
-    kept = fill(engine, 1, 600)
+    kept = fill(engine, 1, 1_200)
     flushed = len(kept) * 512 / SMALL.write_buffer_bytes
     assert flushed > 5 * MERGED_RUNS
     assert written_again(engine, 1) < 3.5

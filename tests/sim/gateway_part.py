@@ -22,6 +22,7 @@ from gateway.events import (
     FromShard,
     HoldingsQuery,
     HoldingsTold,
+    LookForEnd,
     Malformed,
     Opened,
     PauseReading,
@@ -185,6 +186,10 @@ class GatewayPart:
                     connection = connections.get(socket)
                     if connection is not None:
                         connection.read(not paused)
+                case LookForEnd(socket):
+                    connection = connections.get(socket)
+                    if connection is not None:
+                        connection.look_for_end()
                 case RetainedQuery(shard, id, topic_filter, after, count_max):
                     self._shards[shard].query(id, RetainedPage(topic_filter, after, count_max))
                 case HoldingsQuery(shard):
@@ -329,6 +334,10 @@ class ClientSocket:
             self._received(self._unread.pop(0))
         if self._ended and not self._unread and self._reading and not self._paused:
             self._lost("closed by the peer")
+
+    def look_for_end(self) -> None:
+        if self._ended:
+            self._gateway.process.after(1, self._lost, "closed by the peer")
 
     def close(self, why: str) -> None:
         """Flush and close."""

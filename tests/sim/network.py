@@ -99,9 +99,9 @@ class End:
         """The oldest of what is under way is here."""
         if self.gone or not self._inbox:
             return
-        world = self.wire.world
-        if self.wire.held_until_us > world.now_us:
-            world.later(self.wire.held_until_us - world.now_us, self.arrive)
+        world, held_until_us = self.wire.world, self.wire.held_until_us
+        if held_until_us > world.now_us:
+            world.later(held_until_us - world.now_us, self.arrive)
             return
         data, greeting, left_us = self._inbox.popleft()
         self.process.deliver(self, self._hear, data, greeting, left_us)
@@ -168,9 +168,12 @@ class Wire:
         if sender.broken or receiver.gone:
             return
         world = self.world
-        at_us = max(receiver.arrives_us, world.now_us + self._network.delay_us())
-        receiver.put(data, greeting, world.now_us, at_us)
-        world.later(max(at_us, self.held_until_us) - world.now_us, receiver.arrive)
+        now_us = world.now_us
+        at_us = now_us + self._network.delay_us()
+        if at_us < receiver.arrives_us:
+            at_us = receiver.arrives_us
+        receiver.put(data, greeting, now_us, at_us)
+        world.later((at_us if at_us > self.held_until_us else self.held_until_us) - now_us, receiver.arrive)
 
     def hold(self, for_us: int) -> None:
         """Nothing arrives for a while."""
@@ -220,7 +223,7 @@ class Network:
 
     def __init__(self, world: World, delays_us: tuple[int, int]) -> None:
         self.world = world
-        self.delays_us = delays_us
+        self._delay_us_min, self._delays = delays_us[0], delays_us[1] - delays_us[0] + 1
         self.wires: dict[Wire, None] = {}
         self._listeners: dict[Address, tuple[Process, Callable[[], Owner]]] = {}
         self._number = 0
@@ -230,7 +233,7 @@ class Network:
         return self._number
 
     def delay_us(self) -> int:
-        return self.world.between(*self.delays_us)
+        return self._delay_us_min + int(self.world.chance() * self._delays)
 
     def listen(self, address: Address, process: Process, owner: Callable[[], Owner]) -> None:
         """Whoever listened there before does not any more; the links it has stay."""

@@ -92,6 +92,7 @@ class Turns:
     def __init__(self, process: Process, tick: Callable[[], None]) -> None:
         self._process = process
         self._world = process.world
+        self._deliver = process.deliver
         self._tick = tick
         self._scheduled = False
         self._due_us = self._later_us = -1
@@ -102,14 +103,15 @@ class Turns:
         """A tick at the end of this turn of the loop."""
         if not self._scheduled:
             self._scheduled = True
-            self._process.after(self._world.between(*TURN_US), self._run)
+            self._world.later(self._world.between(*TURN_US), self._deliver, None, self._run)
 
     def within(self, after_ms: int) -> None:
         """A tick not later than this."""
         due_us = self._world.now_us + after_ms * MS
         if self._due_us >= 0:
-            later_us = max(self._due_us, due_us)
-            self._later_us = later_us if self._later_us < 0 else min(self._later_us, later_us)
+            later_us = self._due_us if self._due_us > due_us else due_us
+            if self._later_us < 0 or later_us < self._later_us:
+                self._later_us = later_us
             if self._due_us <= due_us:
                 return
         self._at(due_us)
@@ -117,7 +119,7 @@ class Turns:
     def _at(self, due_us: int) -> None:
         self._due_us = due_us
         self._timer += 1
-        self._process.after(max(0, due_us - self._world.now_us), self._wake, self._timer)
+        self._world.later(max(0, due_us - self._world.now_us), self._deliver, None, self._wake, self._timer)
 
     def _wake(self, timer: int) -> None:
         if timer == self._timer:

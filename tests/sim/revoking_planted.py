@@ -115,6 +115,21 @@ class SubscriptionsNotGuardedAtOnce(Planted):
         self.replace(core._permitting, "renewed", make)
 
 
+class WindowNotAskedAgain(Planted):
+    name = "what waits for a window is not asked again"
+
+    def gateway(self, core: GatewayCore) -> None:
+        def make(refill: Any) -> Any:
+            def unguarded(connection: Any) -> None:
+                guard, connection.guard = connection.guard, None
+                refill(connection)
+                connection.guard = guard
+
+            return unguarded
+
+        self.replace(core._egress, "refill", make)
+
+
 class RefusedWithoutItsHome(Planted):
     name = "a refused QoS 2 PUBLISH is answered without asking its home"
 
@@ -132,5 +147,5 @@ class RefusedWithoutItsHome(Planted):
 
 ALL: tuple[type[Planted], ...] = (
     GuardDroppedAtResume, CacheOutlivesVersion, RetainedSourceNotAsked, PeerForwardsUnguarded, WillJudgedByConnectOnly, DupNotSuppressed,
-    SubscriptionsNotGuardedAtOnce, RefusedWithoutItsHome,
+    SubscriptionsNotGuardedAtOnce, WindowNotAskedAgain, RefusedWithoutItsHome,
 )  # fmt: skip

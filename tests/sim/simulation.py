@@ -1,12 +1,11 @@
 """One seed from beginning to end: a safety phase with faults, healing, a liveness phase in which everything drains, the checks.
 
-`run(seed)` raises Violation, or whatever a core asserts, with the line that replays it; SIM_TRACE=1 prints what happened last.
+`run(seed)` raises Failed for a broken promise, or whatever a core asserts, with the line that replays it.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -163,7 +162,3 @@ def _without_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def traced() -> bool:
-    return os.environ.get("SIM_TRACE", "") not in ("", "0")

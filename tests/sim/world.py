@@ -9,20 +9,21 @@ Leaves everything else to the parts.  Nothing here reads a clock.
 
 from __future__ import annotations
 
-import heapq
 import random
-from collections import deque
 from collections.abc import Callable
 from hashlib import blake2b
+from heapq import heappop, heappush
 from typing import Any
 
 SECOND = 1_000_000
 MS = 1_000
-_KEPT_MAX = 4000
 
 
 class World:
-    """`now_us` is the time since the world began; `wall_ms` may step, `boottime_ms` begins again when the machine does."""
+    """`now_us` is the time since the world began; `wall_ms` may step, `boottime_ms` begins again when the machine does.
+
+    keep_all: what is noted can be told; otherwise only its digest stays.
+    """
 
     def __init__(self, seed: int, keep_all: bool = False) -> None:
         self.seed = seed
@@ -40,7 +41,8 @@ class World:
         self._queue: list[tuple[int, float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
         self._digest = blake2b(digest_size=16)
-        self._notes: deque[tuple[int, str, str, Any]] = deque(maxlen=None if keep_all else _KEPT_MAX)
+        self._keep_all = keep_all
+        self._notes: list[tuple[int, str, str, Any]] = []
 
     # ------------------------------------------------------------------ time
 
@@ -80,13 +82,13 @@ class World:
 
     def later(self, delay_us: int, action: Callable[..., None], *args: Any) -> None:
         self._serial += 1
-        heapq.heappush(self._queue, (self.now_us + delay_us, self.chance(), self._serial, action, args))
+        heappush(self._queue, (self.now_us + delay_us, self.chance(), self._serial, action, args))
 
     def run(self, until_us: int, done: Callable[[], bool] | None = None) -> None:
         """Let everything happen that is due until then, or until `done` says so (asked after every call)."""
-        queue, pop = self._queue, heapq.heappop
+        queue = self._queue
         while queue and queue[0][0] <= until_us:
-            self.now_us, _, _, action, args = pop(queue)
+            self.now_us, _, _, action, args = heappop(queue)
             self.events += 1
             action(*args)
             if done is not None and done():
@@ -106,10 +108,9 @@ class World:
 
     def note(self, who: str, what: str, about: Any = "", data: bytes = b"") -> None:
         """`data`, time and name go into the digest; `about` is only shown."""
-        self._digest.update(b"%d %s %s " % (self.now_us, who.encode(), what.encode()))
-        if data:
-            self._digest.update(data)
-        self._notes.append((self.now_us, who, what, about))
+        self._digest.update(b"%d %s %s %s" % (self.now_us, who.encode(), what.encode(), data))
+        if self._keep_all:
+            self._notes.append((self.now_us, who, what, about))
 
     def history(self) -> str:
         """The digest of everything noted so far."""

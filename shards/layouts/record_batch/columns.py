@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from shards.bulk import Columns, Positions, positions_in, scanned_columns
+from shards.bulk import Columns, Positions, gathered, in_columns, positions_in, scanned_columns
 from shards.engine import Engine
 from shards.layouts.record_batch.scanning import LiteralStream
 from shards.layouts.record_batch.values import (
@@ -50,7 +50,7 @@ class ColumnScanner:
     def singles(self, static: bytes, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
         """A stream that has no batches."""
         low, high = static + pack_position(after + 1), static + pack_position(upto + 1)
-        keys, stored = self._engine.columns(self._family, low, high, rows_max, bytes_max)
+        keys, stored = gathered(self._engine.columns(self._family, low, high, rows_max, bytes_max))
         positions = positions_in(keys, _VARYING_KEY_BYTES, POSITION_AT)
         headers = b"".join([value[:SINGLE_HEADER_BYTES] for value in stored])
         if len(headers) != SINGLE_HEADER_BYTES * len(stored):
@@ -70,7 +70,7 @@ class ColumnScanner:
         while not filled.full and filled.place < upto:
             likely = int((rows_max - len(filled.values)) / (stream.density or BATCH_MESSAGES_MAX)) + 1
             left = filled.bytes_left
-            keys, stored = self._engine.columns(self._family, static + pack_position(filled.place + 1), end, likely, left)
+            keys, stored = gathered(self._engine.columns(self._family, static + pack_position(filled.place + 1), end, likely, left))
             before = len(filled.values)
             self._take(static, keys, stored, filled)
             if filled.full:
@@ -161,6 +161,6 @@ class _Filled:
         self.take(positions, [value[begin:end] for begin, end in zip(begins, ends, strict=False)])
 
     def columns(self) -> Columns:
-        positions = np.concatenate(self._positions).tobytes() if self._positions else b""
+        positions = np.concatenate(self._positions) if self._positions else np.empty(0, np.uint64)
         place = self.place if self.full else self.upto
-        return Columns(positions, self.values, place, place == self.upto)
+        return in_columns(positions, self.values, place, place == self.upto)

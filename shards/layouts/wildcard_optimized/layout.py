@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from shards.bulk import NO_LIMIT, Columns, columns_of, positions_in, scanned_columns
+from shards.bulk import NO_LIMIT, Columns, columns_of, packed_columns
 from shards.engine import Engine, Op, StoreDamaged
 from shards.layouts.learned import growth_ops, has, hash_of, load_structure, scanned, stream_of, streams_of
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
@@ -156,8 +156,8 @@ class WildcardOptimized:
         mapper = self._mappers[self._structure.leaf(stream.static).levels.count(None)]
         if after >= upto or mapper.levels or index in self._shared:
             return columns_of(*self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT)[:3])
-        keys, values = self._engine.columns(self._family, *self._bounds(mapper, index, after, upto), rows_max, bytes_max)
-        return scanned_columns(positions_in(keys, mapper.key_bytes, mapper.key_bytes - 8), values, upto, rows_max, bytes_max)
+        found = self._engine.columns(self._family, *self._bounds(mapper, index, after, upto), rows_max, bytes_max)
+        return packed_columns(found, mapper.key_bytes, mapper.key_bytes - 8, upto, rows_max, bytes_max)
 
     def _scan(self, mapper: KeyMapper, index: int, after: int, upto: int, limit: int, bytes_max: int) -> Read:
         """A stream without varying levels, alone under its topic index."""
