@@ -82,16 +82,18 @@ async def test_sessions_end_in_the_second_after_their_time(tmp_path: Path) -> No
         assert max(shard.counters()["timers_late_ms_max"] for shard in broker.shards) < 1_000
 
 
-@pytest.mark.parametrize(("down_ms", "present"), [(200, True), (2_200, False)])
+@pytest.mark.parametrize(("down_ms", "present"), [(200, True), (120_200, False)])
 async def test_the_time_while_the_broker_is_down_counts(tmp_path: Path, down_ms: int, present: bool) -> None:
     """By elapsed time: whoever comes after the end finds no session, at once after the start."""
     async with OneLoop(tmp_path) as broker:
-        hand = await Hand.connect(broker.port, "c", 5, expiry_s=2)
+        hand = await Hand.connect(broker.port, "c", 5, expiry_s=120)
         await hand.subscribe("t", 1)
         await hand.close()
     stopped_before(broker, down_ms)
     async with OneLoop(tmp_path) as broker:
-        assert (await Hand.connect(broker.port, "c", 5, expiry_s=2)).present is present
+        hand = await Hand.connect(broker.port, "c", 5, expiry_s=120)
+        await hand.close()
+    assert hand.present is present
 
 
 async def test_nothing_ends_by_a_clock_that_jumped_until_somebody_accepts_it(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from benchmarks.scenarios import Options
 from benchmarks.workers import RunFailed
 from tests.benchmarks.faulty_broker import Faults, FaultyBroker
 
-SHORT = Options(seconds=0.1, publishers=2, window=16, payload_bytes=32, stall_s=0.5, hard_s=10, coalesce_us=0, ephemeral=True)
+SHORT = Options(seconds=0.1, publishers=2, window=16, payload_bytes=32, stall_s=0.5, hard_s=30, coalesce_us=0, ephemeral=True)
 
 pytestmark = pytest.mark.slow
 
@@ -31,9 +31,9 @@ def measure(faults: Faults, scenario: str, options: Options, tmp_path: Path, ver
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_faultless_broker_has_a_clean_result(qos: wire.QoS, version: wire.Version, tmp_path: Path) -> None:
     """Every message of every QoS and version is acknowledged and delivered once."""
-    result = measure(Faults(), "fan-in", replace(SHORT, qos=qos, topics=3), tmp_path, version)
+    result = measure(Faults(), "fan-in", replace(SHORT, qos=qos, topics=3, stall_s=10), tmp_path, version)
     assert result.clean, result
-    assert result.delivered == result.sent > 50
+    assert result.delivered == result.sent >= SHORT.window
 
 
 def test_a_session_is_not_owed_what_others_wanted(tmp_path: Path) -> None:

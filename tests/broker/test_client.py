@@ -51,8 +51,8 @@ async def test_everything_arrives_once_and_in_order_across_torn_and_lost_connect
             await publisher.start()
         if n % 60 == 40:
             abandoned += [publisher.tear(), subscriber.tear()]
-    await publisher.acknowledged(10)
-    await settled(history, 5)
+    await publisher.acknowledged(60)
+    await settled(history, 60)
     assert history.acknowledged_count() == 300
     assert len(history.due("subscriber")) == 300
     assert faults(history) == []
