@@ -156,8 +156,17 @@ def measured(program: SparkProgram, words: Sequence[str], rows: int, pids: Pids)
     return Round(rows, seconds, {part: (after[part].cpu_s - before[part].cpu_s) * 1e6 / rows for part in groups})
 
 
-def plain_scan(stores: Sequence[Path]) -> tuple[int, float]:
-    """(rows, rows a second) of one process over the same files."""
+@dataclass(frozen=True, slots=True)
+class PlainScan:
+    rows: int
+    us_per_row: float
+    """Of CPU."""
+    rows_per_s: float
+
+
+def plain_scan(stores: Sequence[Path]) -> PlainScan:
+    """Of one process over the same files."""
     words = [sys.executable, "-m", "benchmarks.pipeline_scan", *map(str, stores)]
     told = json.loads(subprocess.run(words, capture_output=True, text=True, check=True, timeout=ANSWER_S).stdout)
-    return int(told["rows"]), told["rows"] / told["seconds"]
+    rows = int(told["rows"])
+    return PlainScan(rows, told["cpu_s"] * 1e6 / rows, rows / told["seconds"])

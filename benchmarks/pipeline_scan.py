@@ -1,9 +1,10 @@
-"""What a bulk read is compared with: one process that scans the store's own files and joins the rows into blocks, and no more.
+"""What a bulk read is compared with: one process that goes through the store's own files row by row and joins the rows into blocks.
 
 ``python -m benchmarks.pipeline_scan STORE...`` opens each store (the directory of a shard, layout `skipstream`) as a RocksDB secondary,
-reads the messages of every sealed generation as fast as rocksdict gives them, joins keys and values 8,192 at a time, and prints rows,
-bytes and seconds as JSON. No checksum, no socket, no bound of a range: the least that reading costs in Python. Opening is not in the time:
-it follows the whole log of the store, and a reader has done that before anybody asks.
+asks rocksdict's iterator for key, value and the next one of every message of each sealed generation, joins keys and values 8,192 at a time,
+and prints rows, bytes, seconds and CPU seconds as JSON. No checksum, no socket, no bound of a range: the loop that anybody would write.
+Its CPU of a row is also the measure of a machine: the bars of bulk reading were set where it took 0.72 us (gate 4.4). Opening is not in the
+time: it follows the whole log of the store, and a reader has done that before anybody asks.
 """
 
 from __future__ import annotations
@@ -42,14 +43,9 @@ def scan(view: StoreView, engine: SecondaryEngine) -> tuple[int, int]:
             continue
         for stream in view.streams_in(info.id, b"#"):
             start, end = stream.static + _DATA, stream.static + _INDEX
-            while before := start:
-                pieces: list[bytes] = []
-                for keys, values in engine.columns(info.id, start, end, ROWS_PER_BLOCK):
-                    pieces += b"".join(keys), b"".join(values)
-                    rows, start = rows + len(keys), keys[-1] + b"\0"
-                size += len(b"".join(pieces))
-                if start == before:
-                    break
+            while found := engine.scan(info.id, start, end, ROWS_PER_BLOCK):
+                size += len(b"".join([key for key, _ in found]) + b"".join([value for _, value in found]))
+                rows, start = rows + len(found), found[-1][0] + b"\0"
     return rows, size
 
 

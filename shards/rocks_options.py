@@ -22,10 +22,10 @@ from rocksdict import (
     UniversalCompactOptions,
 )
 
-MERGED_RUNS = 24
+MERGED_RUNS = 23
 """Fewer make reading cheaper, as every read looks into all of them, and writing dearer: at 8 a message is written again three times, and at
-12 twice. A run is some 27,000 messages of three varying levels; 24 times 24 of them, when all would be merged for the second time, are
-fifteen million, at 20 they are ten."""
+12 twice. A run is some 40,000 messages of one varying level and 27,000 of three. Each merge leaves one run more that stays, so the next is
+of one less: all are merged for the second time after 23 * 24 / 2 runs, eleven million messages of one varying level; at 20 it is eight."""
 _ALL_MERGED_NEVER = 1_000_000
 """Per cent of what is out of date at which everything is merged into one run. There is next to nothing out of date in a generation, and
 RocksDB only estimates it, by the sizes of runs: at its own 200 it would merge everything whenever a generation has tripled."""
