@@ -126,8 +126,9 @@ soak-%: env ## soak-10m, soak-2h: load, kills and audits for so long
 	else echo "FAIL soak $*: not there yet"; exit 1; fi
 
 .PHONY: docs clean
-docs: env ## what is generated of docs/: configuration.md from config/schema.py
+docs: env ## what is generated of docs/: configuration.md from config/schema.py, the tables of metrics.md from actors/metrics
 	$(BIN)/python -m config.docs
+	$(BIN)/python -m actors.metrics.docs
 
 clean: ## all that tools made; never the data directory
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

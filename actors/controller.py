@@ -1,7 +1,7 @@
 """The controller: makes every actor of this broker, has them started in order, and puts back what Ray has given up.
 
-The reader is one of them while it is wanted (actors.reader.keeping), and nobody waits for it. A plugin is kept beside them
-(actors.plugin.keeping), by a task that nothing here waits for.
+The reader is one of them while it is wanted (actors.reader.keeping), and nobody waits for it. A plugin and the admin process are kept
+beside them (actors.keeping), by tasks that nothing here waits for, and made when all others have begun.
 
 Also brings changed settings (actors.snapshot) to those that run: it looks for a newer snapshot twice a second, and tells whoever has not
 said that it has it, until it has. A controller that is started anew tells everybody again, which changes nothing.  Files of access that
@@ -21,8 +21,8 @@ from typing import Protocol
 import structlog
 
 from actors.access.keeping import AccessKeeper
+from actors.keeping import WANTED, Keeper
 from actors.logs import set_level
-from actors.plugin.keeping import PluginKeeper
 from actors.ports import Gone, Member, Unavailable
 from actors.reader.keeping import is_wanted
 from actors.reader.options import reader_options
@@ -66,7 +66,7 @@ class ControllerServer:
         self._settings = Watched(topology)
         self._taken: dict[tuple[Role, int], int] = {}
         """The version of the settings that each has said to have."""
-        self._plugin: PluginKeeper | None = None
+        self._keepers = [Keeper(deployment, self._settings, kept) for kept in WANTED]
         self._announcement: Announcement | None = None
         self._log = structlog.get_logger()
 
@@ -83,10 +83,7 @@ class ControllerServer:
             await asyncio.gather(*[self._begin(*member) for member in self._members if member[0] == role])
         self._announcement = announcement
         keeper = AccessKeeper(self._topology, self._name, self._settings)
-        tasks = [self._watch(), self._bring_settings(), self._tend_reader(), keeper.run()]
-        if from_json(self._settings.snapshot.config).access.plugin.kind != "none":
-            self._plugin = PluginKeeper(self._deployment, self._settings)
-            tasks.append(self._plugin.run())
+        tasks = [self._watch(), self._bring_settings(), self._tend_reader(), keeper.run(), *[kept.run() for kept in self._keepers]]
         self._watching = [asyncio.get_running_loop().create_task(each) for each in tasks]
         return announcement
 
@@ -96,8 +93,7 @@ class ControllerServer:
             task.cancel()
         for roles in STOPPED_TOGETHER:
             await asyncio.gather(*[self._stop(*member) for member in self._members if member[0] in roles])
-        if self._plugin is not None:
-            await self._plugin.stop()
+        await asyncio.gather(*[kept.stop() for kept in self._keepers])
 
     async def health(self) -> Health:
         return Health(self._announcement is not None, f"{len(self._members)} actors")

@@ -77,6 +77,13 @@ class PluginHost(Host):
         super().__init__(topology, "plugin", index, PluginServer(topology, index), restarted=prepare(topology, "plugin", index))
 
 
+class AdminHost(Host):
+    def __init__(self, topology: Topology, index: int) -> None:
+        from actors.admin.server import AdminServer
+
+        super().__init__(topology, "admin", index, AdminServer(topology, index), restarted=prepare(topology, "admin", index))
+
+
 class ControllerHost(Host):
     def __init__(self, topology: Topology, index: int, table: str) -> None:
         server = ControllerServer(topology, index, RayDeployment(topology, table))
@@ -89,11 +96,12 @@ GatewayActor = ray.remote(GatewayHost)
 ControllerActor = ray.remote(ControllerHost)
 ReaderActor = ray.remote(ReaderHost)
 PluginActor = ray.remote(PluginHost)
+AdminActor = ray.remote(AdminHost)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Which class plays which role; the controller, the reader and the plugin are the same in all."""
+    """Which class plays which role; the controller, the reader, the plugin and the admin process are the same in all."""
 
     shard: ActorClass
     session: ActorClass
@@ -115,7 +123,7 @@ class RayDeployment:
     def create(self, role: Role, index: int) -> RayMember:
         if role == "controller":
             return RayMember(ControllerActor.options(**self._options(role, index)).remote(self._topology, index, self._table_name))
-        alone = {"reader": ReaderActor, "plugin": PluginActor}
+        alone = {"reader": ReaderActor, "plugin": PluginActor, "admin": AdminActor}
         actor: ActorClass = alone.get(role) or getattr(self._table, role)
         return RayMember(actor.options(**self._options(role, index)).remote(self._topology, index))
 

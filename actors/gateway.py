@@ -11,6 +11,7 @@ import random
 import secrets
 import time
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -24,6 +25,7 @@ from actors.fatal import die_of, log_faults_of_loop
 from actors.heartbeat import Heartbeat
 from actors.links import Link, LinkClient, LinkServer
 from actors.listening.doors import Doors, former_port
+from actors.metrics.of_gateway import GatewayFigures
 from actors.pump import Pump, settle_gc
 from actors.settings import door_options, gateway_options
 from actors.shard_client import ShardClient
@@ -80,6 +82,9 @@ from sessions import frames as session_frames
 from shards.frames import Frame, Holdings, HoldingsFound, Live, Reply, Result, RetainedMessages, RetainedPage, Superseded
 from shards.slots import SlotTable
 
+if TYPE_CHECKING:
+    from actors.metrics.sheet import Sheet
+
 log = structlog.get_logger(__name__)
 
 HEARTBEAT_SECONDS = 0.5
@@ -100,6 +105,7 @@ class GatewayServer:
         self.bytes_received = 0
         self._tasks: list[asyncio.TimerHandle] = []
         self._beats = 0
+        self.figures = GatewayFigures(index)
 
     async def start(self) -> Announcement:
         if self._started is not None:
@@ -189,7 +195,15 @@ class GatewayServer:
         self._desk.took(bundle)
 
     def counters(self) -> dict[str, int]:
-        return {**asdict(self._core.counters), "connections": len(self._connections), "accepts_exhausted": self._doors.exhaustions}
+        shards = self._shards
+        return {
+            **asdict(self._core.counters), **self._core.sent, "connections": len(self._connections),
+            "accepts_exhausted": self._doors.exhaustions, "shards_away": sum([not client.linked for client in shards]),
+            "frames_unanswered": sum([client.backlog for client in shards]),
+        }  # fmt: skip
+
+    def measure(self, sheet: Sheet) -> None:
+        self.figures.tell(sheet, self.counters())
 
     # ------------------------------------------------------------------ listening
 
@@ -266,6 +280,7 @@ class GatewayServer:
                     if connection is not None:
                         connection.write(data)
                 case ToShard(shard, id, entries):
+                    self.figures.asked(shard, id, entries)
                     self._shards[shard].ask(id, entries)
                 case ToSession(session, frame):
                     self._sessions[session].send(session_frames.encode(frame))
@@ -308,6 +323,7 @@ class GatewayServer:
         self._feed(ShardLost(shard))
 
     def shard_replied(self, shard: int, id: int, replies: list[Reply]) -> None:
+        self.figures.answered(shard, id)
         self._feed(Replied(shard, id, replies))
 
     def shard_told(self, shard: int, frame: Frame) -> None:
@@ -326,6 +342,11 @@ class GatewayServer:
     def feed(self, event: Event) -> None:
         """For the links below."""
         self._feed(event)
+
+    def from_session(self, session: int, frame: session_frames.Frame) -> None:
+        if isinstance(frame, session_frames.Deliver):
+            self.figures.delivered(frame, self._steady.now_ms())
+        self._feed(FromSession(session, frame))
 
 
 class _SessionLink:
@@ -356,7 +377,7 @@ class _SessionLink:
         except ValueError as error:
             link.close(str(error))
             return
-        self._server.feed(FromSession(self._session, frame))
+        self._server.from_session(self._session, frame)
 
     def link_down(self, link: Link) -> None:
         self.linked = False

@@ -11,15 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import structlog
 
+from actors import fatal
 from actors.logs import set_level
+from actors.metrics.meter import Meter
 from actors.snapshot import confirm, read_snapshot
 from actors.topology import Announcement, Health, Role, Topology, member_name, write_whole
 from config.load import from_json
 from config.schema import Config
+
+if TYPE_CHECKING:
+    from actors.metrics.sheet import Sheet
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 5.0
@@ -45,6 +50,14 @@ class Server(Protocol):
         """Go on with these settings. Asked only when it has started; those that cannot change while it runs are as they were."""
 
 
+@runtime_checkable
+class Measured(Protocol):
+    """A server that has figures of its own beside those of its process."""
+
+    def measure(self, sheet: Sheet) -> None:
+        """Write them. Asked once a second, on the loop, when it has started."""
+
+
 class Host:
     """Runs one server in this process."""
 
@@ -64,6 +77,7 @@ class Host:
         self._version = 0
         """Of the settings (actors.snapshot) that the server has, or an older one."""
         self._first_pause = first_pause
+        self._meter = Meter(topology.run_dir, self._name, server.measure if isinstance(server, Measured) else None)
         self._log = structlog.get_logger()
         if restarted:
             # The constructor of an async actor runs on the actor's loop.
@@ -84,6 +98,7 @@ class Host:
             self._starting.cancel()
         if self._started:
             await self._server.stop()
+            self._meter.stop()
             self._log.info("server.stopped")
 
     async def health(self) -> Health:
@@ -125,6 +140,8 @@ class Host:
                 pause = min(pause * 2, LONGEST_PAUSE_S)
             else:
                 self._started = True
+                fatal.before_death = self._meter.write
+                self._meter.start()
                 self._took(version)
                 self._error_path.unlink(missing_ok=True)
                 self._log.info("server.started", listeners=len(announcement.listeners))

@@ -115,6 +115,7 @@ def launch(spec: LaunchSpec, reporter: Reporter) -> int:
         if data.new:
             reporter.say(first_start_text(data.site.n_shards))
         reserved, ports = _reserve_all(spec.binds)
+        metrics = _metrics_at(spec.admin)
         try:
             data.begin_run(joined=spec.ray_address != LOCAL_RAY)
             topology = _topology(spec, data, ports)
@@ -123,7 +124,7 @@ def launch(spec: LaunchSpec, reporter: Reporter) -> int:
             write_secrets(topology.run_dir, spec.secrets)
             if spec.access:
                 _publish_access(topology)
-            return _supervise(spec, topology, reporter, signals, data.new, reserve)
+            return _supervise(spec, topology, reporter, signals, data.new, reserve, metrics)
         finally:
             for each in reserved:
                 each.close()
@@ -143,7 +144,9 @@ def _publish_access(topology: Topology) -> None:
         raise CannotStart(done.stdout or f"rules and passwords could not be read ({last[:300]})")
 
 
-def _supervise(spec: LaunchSpec, topology: Topology, reporter: Reporter, signals: Signals, new: bool, reserve: Reserve) -> int:
+def _supervise(
+    spec: LaunchSpec, topology: Topology, reporter: Reporter, signals: Signals, new: bool, reserve: Reserve, metrics: str
+) -> int:  # fmt: skip
     log = structlog.get_logger()
     supervisor = Supervisor(topology, spec.table, spec.watchdog_after, signals.descriptor)
     began = time.monotonic()
@@ -163,7 +166,8 @@ def _supervise(spec: LaunchSpec, topology: Topology, reporter: Reporter, signals
             if reported:
                 continue
             if supervisor.state == "running":
-                text = running_text(topology.data_dir, supervisor.listeners(), read_dashboard(topology.run_dir), topology.log_dir)
+                dashboard = read_dashboard(topology.run_dir)
+                text = running_text(topology.data_dir, supervisor.listeners(), dashboard, topology.log_dir, metrics)
                 reporter.close(True, f"{first_start_text(topology.n_shards)}\n{text}" if new and spec.start_within else text)
                 reported = True
             elif spec.start_within is not None and (waited > spec.start_within or supervisor.failures >= HOPELESS):
@@ -254,6 +258,20 @@ def _reserve_all(binds: Mapping[str, tuple[str, int]]) -> tuple[list[socket.sock
             each.close()
         raise
     return reserved, ports
+
+
+def _metrics_at(admin: tuple[str, int] | None) -> str:
+    """Where they will be. The admin process comes last, and listens alone: somebody else at its port keeps no broker from starting."""
+    if admin is None:
+        return ""
+    host, port = admin
+    if port == 0:
+        return "at a free port, which `holdfast status` says"
+    try:
+        socket.create_server(admin, family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        return f"not yet, as the port {port} on {host} cannot be used: {os.strerror(error.errno or 0)} (admin.listen)"
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
 
 def _reserve(host: str, port: int) -> tuple[socket.socket, int]:

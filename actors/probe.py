@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Iterable
 
-from actors.topology import PIPELINE, ListenerInfo
+from actors.topology import OWNERS, ListenerInfo
 
 # CONNECT, MQTT 3.1.1, clean session, keep-alive 10 s, empty client identifier: the broker assigns one and forgets it with the connection.
 _CONNECT = bytes.fromhex("100c00044d5154540402000a0000")
@@ -29,7 +29,7 @@ def all_answer(listeners: Iterable[ListenerInfo], within: float) -> bool:
     one that it shares.  Of a listener that wants more than a CONNECT it is asked only whether it is there."""
     best: dict[int, ListenerInfo] = {}
     for listener in listeners:
-        if listener.kind != PIPELINE and (listener.gateway not in best or _worth(listener) > _worth(best[listener.gateway])):
+        if listener.kind not in OWNERS and (listener.gateway not in best or _worth(listener) > _worth(best[listener.gateway])):
             best[listener.gateway] = listener
     deadline = time.monotonic() + within
     chosen = {(each.kind, each.host, each.port): each for each in best.values()}

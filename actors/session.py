@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import structlog
 
 from actors.clocks import Steady
 from actors.fatal import die_of
 from actors.links import Link, LinkServer
+from actors.metrics.of_session import tell
 from actors.pump import Pump, settle_gc
 from actors.settings import session_options
 from actors.shard_client import ShardClient
@@ -47,6 +49,9 @@ from sessions.events import (
 from sessions.frames import decode, encode
 from shards.frames import Feed, Frame, Live, Reply, Result, Work
 from shards.slots import SlotTable
+
+if TYPE_CHECKING:
+    from actors.metrics.sheet import Sheet
 
 log = structlog.get_logger(__name__)
 
@@ -111,7 +116,11 @@ class SessionServer:
         self._feed(SettingsChanged(session_options(config)))
 
     def counters(self) -> dict[str, int]:
-        return asdict(self._core.counters)
+        away = sum([not client.linked for client in self._shards])
+        return {**asdict(self._core.counters), "loaded": self._core.loaded, "online": self._core.online, "shards_away": away}
+
+    def measure(self, sheet: Sheet) -> None:
+        tell(sheet, self._index, self.counters())
 
     # ------------------------------------------------------------------ the core
 

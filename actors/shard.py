@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import structlog
 
@@ -31,6 +31,7 @@ from actors.clocks import read_clocks, tell_steady
 from actors.fatal import die, die_of
 from actors.known_stores import note_store, require_store
 from actors.links import Link, LinkServer
+from actors.metrics.of_shard import ShardFigures
 from actors.pump import Pump, settle_gc
 from actors.quota import Quota, quota_bytes
 from actors.retention import tell
@@ -72,6 +73,9 @@ from shards.slots import SlotTable
 from shards.steady import WALL_ROW, SteadyClock, WallRow
 from shards.store import Store
 
+if TYPE_CHECKING:
+    from actors.metrics.sheet import Sheet
+
 log = structlog.get_logger(__name__)
 
 OPEN_RETRY_SECONDS = 1.0
@@ -99,6 +103,7 @@ class ShardServer:
         """Records that the full disk has not taken, in the order of their positions."""
         self._disk_level = 0
         self._space_level = 0
+        self._figures = ShardFigures(index)
         self._released = -1
         """How many generations had gone when the log was released last."""
 
@@ -190,6 +195,9 @@ class ShardServer:
             "reads_damaged": sum(store.damage_met.values()), "generations_lost": len(store.lost_at_open),
         }  # fmt: skip
 
+    def measure(self, sheet: Sheet) -> None:
+        self._figures.tell(sheet, self.counters(), self._store.moves(), len(self._store.generations()), len(self._held))
+
     # ------------------------------------------------------------------ opening
 
     async def _open_engine(self) -> Engine:
@@ -237,7 +245,7 @@ class ShardServer:
         self._store = Store.open(self._engine, store_options(self._config), age_ms, steady_ms, salvage)
         self._damage_told = 0
         slots = SlotTable.initial(self._topology.n_shards)
-        self._core = ShardCore(self._index, slots, self._engine, self._store, shard_options(self._config))
+        self._core = ShardCore(self._index, slots, self._engine, self._store, shard_options(self._config), time.monotonic_ns)
         self._opened = time.monotonic_ns()
         self._gc_found = dict(self._core.gc_found)
 
@@ -300,6 +308,7 @@ class ShardServer:
                     if link is not None:
                         link.send(encode(frame))
                 case Submit(record):
+                    self._figures.submitted(record.position, self._store.counting)
                     if self._held:
                         self._held.append(record)
                     else:
@@ -320,8 +329,10 @@ class ShardServer:
         for effect in effects:
             match effect:
                 case commits.Write(record):
+                    began = time.monotonic()
                     try:
                         self._engine.write(record.ops)
+                        self._figures.write.note(time.monotonic() - began)
                     except StoreFull as error:
                         self._hold(record, str(error))
                     except StoreFailed as error:
@@ -329,6 +340,7 @@ class ShardServer:
                 case commits.StartSync():
                     asyncio.get_running_loop().call_soon(self._begin_sync)
                 case commits.Committed(position):
+                    self._figures.committed(position)
                     self._carry_out(self._handle(Committed(position)))
                     if self._core.busy:
                         self._pump.soon()
@@ -341,12 +353,14 @@ class ShardServer:
         if self._failed:
             return
         self._drive(self._committer.handle(commits.SyncStarted()))
+        self._sync_began = time.monotonic()
         done = asyncio.get_running_loop().run_in_executor(self._sync_thread, self._engine.sync)
         done.add_done_callback(self._synced)
 
     def _synced(self, done: asyncio.Future[None]) -> None:
         error = done.exception()
         if error is None:
+            self._figures.sync.note(time.monotonic() - self._sync_began)
             self._drive(self._committer.handle(commits.SyncDone()))
         else:
             self._drive(self._committer.handle(commits.SyncFailed(str(error))))
@@ -354,6 +368,7 @@ class ShardServer:
     def _die(self, reason: str) -> NoReturn:
         """RAM and disk may differ from here on: the process ends, the next one reads the disk."""
         self._failed = reason
+        self._figures.lost()
         die("shard.failed", shard=self._index, cause=reason)
 
     # ------------------------------------------------------------------ room on the disk
@@ -362,6 +377,7 @@ class ShardServer:
         if self._space_level < 2:
             log.error("shard.disk_full", shard=self._index, position=record.position, cause=reason)
         self._held.appendleft(record)
+        self._figures.retried += 1
         self._drive(self._committer.handle(commits.WriteRefused(record.position, reason)))
         self._space_changed()
         asyncio.get_running_loop().call_later(HELD_RETRY_SECONDS, self._write_held)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from actors.origin import Origin
-from actors.topology import ListenerInfo, LogLevel
+from actors.topology import ADMIN, ListenerInfo, LogLevel
 
 CONTRACT = (
     "a PUBACK or PUBREC is sent after the message is on disk (fsync): kill -9 of everything or a power cut loses none of it; "
@@ -56,6 +56,8 @@ class LaunchSpec:
     """`module:name` of the actors.deploy.Table to run: the product's, or one of a test."""
     start_within: float | None
     """Seconds until the first start must have succeeded; None: try for ever."""
+    admin: tuple[str, int] | None = None
+    """Host and port at which the admin process listens, port 0 for any free one; None: there is none."""
     origin: Origin = field(default_factory=Origin)
     """Where the configuration was read, so that it can be read again."""
 
@@ -66,21 +68,26 @@ class LaunchSpec:
     def from_json(cls, text: str) -> Self:
         fields = json.loads(text)
         binds = {name: (str(host), int(port)) for name, (host, port) in fields["binds"].items()}
-        return cls(**fields | {"binds": binds, "origin": Origin.from_fields(fields["origin"])})
+        admin = (str(fields["admin"][0]), int(fields["admin"][1])) if fields["admin"] else None
+        return cls(**fields | {"binds": binds, "admin": admin, "origin": Origin.from_fields(fields["origin"])})
 
 
-def running_text(data_dir: Path, listeners: Iterable[ListenerInfo], dashboard: str, log_dir: Path) -> str:
+def running_text(data_dir: Path, listeners: Iterable[ListenerInfo], dashboard: str, log_dir: Path, metrics: str = "") -> str:
     """What `up` prints when the broker answers: a line for each thing an operator asks next."""
     ordered = sorted(listeners, key=lambda listener: (not listener.shared, listener.gateway))
     shared: dict[str, None] = {}
     own: list[str] = []
     for listener in ordered:
+        if listener.kind == ADMIN:
+            continue  # It is on its way, mostly: `metrics` says where it will be.
         if listener.shared or listener.kind == "unix":
             shared[f"{_SCHEMES.get(listener.kind, listener.kind)}://{listener.place}"] = None
         else:
             own.append(f"{listener.owner.replace('-', ' ')}: {listener.place}")
     lines = [f"Holdfast is up: {', '.join(shared) or 'no shared listener'}" + (f" ({'; '.join(own)})" if own else "")]
     lines.append(f"data directory: {data_dir} (logs: {log_dir})")
+    if metrics:
+        lines.append(f"metrics: {metrics}")
     if dashboard:
         lines.append(f"Ray dashboard: http://{dashboard}")
     lines.append(f"durability: {CONTRACT}")

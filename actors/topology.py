@@ -23,10 +23,14 @@ from typing import Any, Literal, Self
 
 from actors.processes import ProcessId, start_time
 
-Role = Literal["shard", "session", "gateway", "controller", "reader", "plugin"]
+Role = Literal["shard", "session", "gateway", "controller", "reader", "plugin", "admin"]
 LOCAL_RAY = "local"
 PIPELINE = "pipeline"
 """The kind of listener at which the reader speaks its protocol; no MQTT client connects there."""
+ADMIN = "admin"
+"""The kind of listener at which the admin process speaks HTTP."""
+OWNERS: dict[str, Role] = {PIPELINE: "reader", ADMIN: "admin"}
+"""Kinds of listeners that are no gateway's."""
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -138,7 +142,7 @@ class ListenerInfo:
 
     gateway: int
     kind: str
-    """`tcp` for MQTT over plain TCP, `tls`, `ws`, `wss`, `unix`. PIPELINE: that of the reader."""
+    """`tcp` for MQTT over plain TCP, `tls`, `ws`, `wss`, `unix`. PIPELINE, ADMIN: see there."""
     host: str
     """unix: the path of the socket."""
     port: int
@@ -146,7 +150,7 @@ class ListenerInfo:
     shared: bool
     """True when every gateway listens on this port and the kernel deals the connections out."""
     name: str = ""
-    """Of the listener in the configuration; the reader's has none."""
+    """Of the listener in the configuration; those of OWNERS have none."""
     plain: bool = True
     """A CONNECT that is sent at once is answered: no TLS, WebSocket or proxy is wanted before it."""
 
@@ -160,7 +164,7 @@ class ListenerInfo:
     @property
     def owner(self) -> str:
         """The process whose listener it is."""
-        return member_name("reader" if self.kind == PIPELINE else "gateway", self.gateway)
+        return member_name(OWNERS.get(self.kind, "gateway"), self.gateway)
 
 
 @dataclass(frozen=True, slots=True)

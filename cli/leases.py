@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from actors.admin import NotReached, Shards, running
+from actors.asking import NotReached, Shards, running
 from cli.paths import data_path
 from cli.stores import refuse
 from config.values import INFINITY, Duration, Size

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from actors.admin import NotReached, running
+from actors.asking import NotReached, running
 from actors.quota import quota_bytes
 from actors.reader.keeping import WANTED
 from actors.reader.options import reader_options

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from actors.admin import NotReached
+from actors.asking import NotReached
 from actors.reader.demand import certificate, demand
 from cli.paths import data_path
 from cli.stores import load_or_refuse, refuse, site_of

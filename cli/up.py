@@ -107,6 +107,7 @@ def launch_spec(
         dashboard_port=config.ray.dashboard_port,
         object_store_bytes=int(config.ray.object_store_bytes),
         reserve_bytes=int(config.storage_reserve),
+        admin=(config.admin.listen.host, config.admin.listen.port) if config.admin.enable else None,
         log_level=config.log.level,
         log_json=config.log.format == "json",
         access=wants_access(config),

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from config.access import Access
+from config.admin import Admin
 from config.fields import Flag, Section, Whole, conflict, setting
 from config.listeners import Listeners
 from config.pipeline import Pipeline
@@ -408,6 +409,7 @@ class Config(Section):
     durable_sessions: DurableSessions = setting(DurableSessions(), "Sessions that outlive every process.")
     durable_storage: DurableStorage = setting(DurableStorage(), "Where messages are kept for them.")
     pipeline: Pipeline = setting(Pipeline(), "Stored messages in bulk, for Spark: the reader and who may use it.")
+    admin: Admin = setting(Admin(), "Where the broker is looked at: metrics.")
     ray: RaySettings = setting(RaySettings(), "The engine that places and restarts our processes.")
     log: Log = setting(Log(), "What the processes write about themselves.")
     zones: dict[str, Zone] = Field(

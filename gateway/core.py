@@ -150,6 +150,11 @@ class GatewayCore:
         return self._state.counters
 
     @property
+    def sent(self) -> dict[str, int]:
+        """What went to clients, beside what counters say of PUBLISH."""
+        return {"bytes_sent": self._state.outbox.bytes_sent, "others_sent": self._state.outbox.others_sent}
+
+    @property
     def connections(self) -> int:
         """Open connections; 0 after Stopping means that the clients are all gone."""
         return len(self._state.by_socket)

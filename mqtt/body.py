@@ -48,6 +48,10 @@ def strip_properties(body: bytes) -> bytes:
     return body[_block(body)[1] :]
 
 
+def payload_bytes(body: bytes) -> int:
+    return len(body) - 1 if body[0] == 0 else len(body) - _block(body)[1]
+
+
 def message_expiry(body: bytes) -> int | None:
     """The message expiry interval in seconds, or None for a message that does not expire."""
     if body[0] == 0:

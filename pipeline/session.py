@@ -102,7 +102,7 @@ def session(
 def _of_data_dir(data_dir: Path) -> dict[str, str]:
     """Where the reader of this machine's broker is, and what it is asked with. Starts it when nobody has."""
     # Imported here: who reads over the network needs nothing of the broker's processes.
-    from actors.admin import NotReached
+    from actors.asking import NotReached
     from actors.reader.demand import certificate, demand
 
     try:

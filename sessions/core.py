@@ -73,6 +73,15 @@ class SessionCore:
     def counters(self) -> Counters:
         return self._state.counters
 
+    @property
+    def loaded(self) -> int:
+        """Durable sessions in memory."""
+        return len(self._state.sessions)
+
+    @property
+    def online(self) -> int:
+        return len(self._state.by_conn)
+
     def handle(self, event: Event) -> list[Effect]:
         state = self._state
         match event:

@@ -5,6 +5,7 @@ Holds: what is read from home rows is read as if everything submitted were on di
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import assert_never
 
 from shards.cuts import Cuts
@@ -39,12 +40,22 @@ from shards.unread import page
 
 _NOT_COUNTED = Counts(0, 0)
 
+Clock = Callable[[], int]
+"""Nanoseconds that pass, from whoever has a clock: for figures, never for a decision."""
+
+
+def NO_CLOCK() -> int:
+    return 0
+
 
 class Answering:
     def __init__(
         self, draft: Draft, owners: Owners, reader: Reader, routes: Routes, retained: RetainedHome, leases: LeaseTable,
-        retention: Retention, cuts: Cuts, homes: Homes, store: Store,
+        retention: Retention, cuts: Cuts, homes: Homes, store: Store, ns: Clock = NO_CLOCK,
     ) -> None:  # fmt: skip
+        self.reads = self.read_ns = 0
+        """How often stored messages were read for a session, and how long that took."""
+        self._ns = ns
         self._draft = draft
         self._owners = owners
         self._reader = reader
@@ -67,10 +78,14 @@ class Answering:
         match ask:
             case Load():
                 return self._owners.load(draft, ask, watermark)
-            case Poll():
-                return self._reader.poll(ask, watermark, elapsed_us // 1000)
-            case ReadRange():
-                return self._reader.range(ask, watermark)
+            case Poll() | ReadRange():
+                began = self._ns()
+                found = (
+                    self._reader.poll(ask, watermark, elapsed_us // 1000) if isinstance(ask, Poll) else self._reader.range(ask, watermark)
+                )
+                self.reads += 1
+                self.read_ns += self._ns() - began
+                return found
             case RoutesOf(home, after_id, count_max):
                 return RoutesFound(self._routes.page(draft, home, after_id, count_max))
             case Unknown(routes):

@@ -17,7 +17,7 @@ from collections import deque
 from typing import assert_never
 
 from access.denials import Denial
-from shards.answering import Answering
+from shards.answering import NO_CLOCK, Answering, Clock
 from shards.clock import PositionClock
 from shards.committer import Record
 from shards.cuts import Cuts
@@ -107,7 +107,7 @@ _TIME_MARK_EVERY_MS = 10_000
 
 
 class ShardCore:
-    def __init__(self, shard: int, slots: SlotTable, engine: Engine, store: Store, options: ShardOptions) -> None:
+    def __init__(self, shard: int, slots: SlotTable, engine: Engine, store: Store, options: ShardOptions, ns: Clock = NO_CLOCK) -> None:
         self.shard = shard
         self._slots = slots
         self._options = options
@@ -151,7 +151,7 @@ class ShardCore:
         self.retention = Retention(shard, max(slots.shards) + 1, engine, store, self._leases, options)
         self._answering = Answering(
             self._draft, self._owners, self._reader, self._routes, self._retained, self._leases, self.retention, self._cuts, self._homes,
-            store,
+            store, ns,
         )  # fmt: skip
         self._housekeeping = Housekeeping(
             engine, store, self._homes, self._owners, self._inbox, timers, self._clock, options, self.retention, self._writers,
@@ -178,11 +178,11 @@ class ShardCore:
     def counters(self) -> dict[str, int]:
         found, stored = self._publishing.counters, self._store.counting
         return {
-            "messages_stored": stored.stored, "bytes_stored": stored.stored_bytes, "messages_nobody": found.nobody,
-            "messages_repeated": found.repeated, "messages_stale": found.stale, "messages_refused": found.refused,
-            "ids_timed_out": self._publishing.incoming.timed_out,
+            "messages_stored": stored.stored, "bytes_stored": stored.stored_bytes, "payload_bytes_stored": stored.payload_bytes,
+            "messages_nobody": found.nobody, "messages_repeated": found.repeated, "messages_stale": found.stale,
+            "messages_refused": found.refused, "ids_timed_out": self._publishing.incoming.timed_out, "away": self._homes.away,
             "routes": len(self._routes), "connections": len(self._homes.live), "tail_bytes": self._tail.held_bytes,
-            "filters_matched": self._reader.matched,
+            "filters_matched": self._reader.matched, "reads": self._answering.reads, "read_ns": self._answering.read_ns,
             "sessions_expired": self._homes.sessions_expired, "sessions_ended": self._homes.sessions_ended,
             "sessions_being_erased": len(self._homes.ending.clients), "session_rows_collected": self._homes.ending.rows_erased,
             "timers_fired": self._housekeeping.timers_fired, "timers_late_ms_max": self._housekeeping.timers_late_ms_max,
@@ -190,7 +190,7 @@ class ShardCore:
             **{f"gc_found_{kind}": count for kind, count in self.gc_found.items()}, **self.retention.counters,
             "wills_denied": self._judging.wills_denied, "retained_withheld": self._judging.retained_withheld,
             "messages_delayed": self._delayed.count, "delayed_denied": self._judging.delayed_denied,
-            "retained_expired": self._retained.expired,
+            "retained": self._retained.held.count, "retained_expired": self._retained.expired,
             "writers": len(self._writers), "messages_appended": self._writers.appended, "appends_repeated": self._writers.repeated,
         }  # fmt: skip
 

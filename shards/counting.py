@@ -67,16 +67,16 @@ def marks_in(engine: Engine, generation: int, after: int, upto: int) -> Iterator
 
 
 class _Tally:
-    """Of one generation that is written to. sizes: of the values that were put and are not in a row yet."""
+    """Of one generation that is written to. values: those that were put and are not in a row yet."""
 
-    __slots__ = ("bytes", "known", "rows", "sizes", "void")
+    __slots__ = ("bytes", "known", "rows", "values", "void")
 
     def __init__(self) -> None:
         self.rows = self.bytes = 0
         self.known = True
         self.void = False
         """There may be a row that cannot be read any more: it is to go."""
-        self.sizes: list[int] = []
+        self.values: list[bytes] = []
 
 
 class Counting:
@@ -88,12 +88,14 @@ class Counting:
         self.stored = 0
         """Messages since the start."""
         self.stored_bytes = 0
+        self.payload_bytes = 0
+        """Of those messages, without topics and properties; added by who stores them."""
 
-    def follow(self, generations: Iterable[int]) -> dict[int, Callable[[int], None]]:
-        """These are written to from now on. For each: what is to be told of every message, the size of its value."""
+    def follow(self, generations: Iterable[int]) -> dict[int, Callable[[bytes], None]]:
+        """These are written to from now on. For each: what is to be told of every message, its value."""
         tallies = self._tallies
         self._tallies = {generation: tallies.get(generation) or self._load(generation) for generation in generations}
-        return {generation: tally.sizes.append for generation, tally in self._tallies.items()}
+        return {generation: tally.values.append for generation, tally in self._tallies.items()}
 
     def bytes_in(self, generation: int) -> int | None:
         """As of everything submitted."""
@@ -104,11 +106,11 @@ class Counting:
         """Add the rows of what was put since the last call; (generation, bytes) of that. last: the highest position at which it was."""
         put: list[tuple[int, int]] = []
         for generation, tally in self._tallies.items():
-            sizes = tally.sizes
-            if not sizes:
+            values = tally.values
+            if not values:
                 continue
-            rows, size = len(sizes), sum(sizes)
-            sizes.clear()
+            rows, size = len(values), sum(map(len, values))
+            values.clear()
             put.append((generation, size))
             self.stored += rows
             self.stored_bytes += size

@@ -22,6 +22,7 @@ Always holds (see check):
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NewType
@@ -149,6 +150,8 @@ class Generations:
         self._open: dict[int, Layout] = {}
         self._loaded: dict[int, Layout] = {}
         """What an earlier view had open, to be seen again."""
+        self._moved: Counter[tuple[str, str]] = Counter()
+        """Of layouts that are not open any more."""
         self._working: list[int] = []
         self._turn = 0
         self._prepared: list[int] = []
@@ -208,6 +211,14 @@ class Generations:
         """Its structure is loaded again when it is next asked for."""
         self._loaded.pop(generation, None)
         self._open.pop(generation, None)
+
+    def moves(self) -> dict[tuple[str, str], int]:
+        """What all reads have done, by (layout, kind); never falls."""
+        moved = self._moved.copy()
+        for generation, layout in self._open.items():
+            name = self._infos[generation].layout
+            moved.update({(name, kind): count for kind, count in layout.moves.items()})
+        return dict(moved)
 
     def edges(self, generation: int) -> int | None:
         """How much structure is loaded of a generation (lts.TopicStructure.edges); None: nothing is."""
@@ -420,8 +431,10 @@ class Generations:
         return Dropped(info.id, info.klass, info.since, info.until, info.created_wall_ms, sealed_wall_ms, wall_ms, reason)
 
     def _forget(self, generation: int) -> None:
-        del self._infos[generation]
-        self._open.pop(generation, None)
+        info = self._infos.pop(generation)
+        layout = self._open.pop(generation, None)
+        if layout is not None:
+            self._moved.update({(info.layout, kind): count for kind, count in layout.moves.items()})
         if generation in self._working:
             self._working.remove(generation)
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mqtt.body import message_expiry, strip_properties
+from mqtt.body import message_expiry, payload_bytes, strip_properties
 from shards.clock import PositionClock
 from shards.draft import Draft
 from shards.frames import NOBODY, NOT_PERMITTED, REFUSED_QUOTA, REFUSED_RULES, REPEATED, STORED, Publish, Published, Release, Released
 from shards.homes import Homes
 from shards.incoming import Incoming
-from shards.messages import HAS_EXPIRY, HAS_PROPERTIES, RETAIN, encode_message
+from shards.messages import HAS_EXPIRY, HAS_PROPERTIES, HEADER_BYTES, RETAIN, encode_message
 from shards.persistence import NOT_STORED, Persistence, stored_flags
 from shards.retained import RetainedHome
 from shards.routes import Routes
@@ -90,6 +90,8 @@ class Publishing:
         clock = self._clock
         append, tail_append, ops, stored = store.append, self._tail.append, draft.ops, self._stored
         counters = self.counters
+        tail, properties = self._tail, 0
+        first, held = len(tail.values), tail.held_bytes
         for index, (flags, packet_id, name, body) in enumerate(zip(entry.flags, entry.packet_ids, entry.topics, entry.bodies, strict=True)):
             topic = topics.get(name)
             if topic is None or topic.stamp != stamp:
@@ -118,9 +120,12 @@ class Publishing:
                 plain = False
                 continue
             position = clock.take()
-            value = encode_message(
-                qos if not flags & 1 and body[0] == 0 else _flags(qos, flags & 1, body), published_at_ms, client, name, body
-            )
+            if not flags & 1 and body[0] == 0:
+                value = encode_message(qos, published_at_ms, client, name, body)
+            else:
+                value = encode_message(_flags(qos, flags & 1, body), published_at_ms, client, name, body)
+                if stores:
+                    properties += body[0] if body[0] < 0x80 else len(body) - payload_bytes(body) - 1
             if stores:
                 key = topic.key
                 if key is None or topic.rolls != rolls:
@@ -135,6 +140,10 @@ class Publishing:
                 self.incoming.take(draft, client, state, packet_id)
             if flags & 1:
                 outbox = self._retain(draft, topic, name, position, value, body, state.identity) or outbox
+        if len(tail.values) > first:
+            # From what was summed up anyway: a sum over payloads, message by message, would be felt.
+            overhead = (len(tail.values) - first) * (HEADER_BYTES + len(client) + 1) + sum(map(len, tail.topics[first:]))
+            store.counting.payload_bytes += tail.held_bytes - held - overhead - properties
         return (_ALL_STORED if plain else Published(False, bytes(codes))), outbox
 
     def enter(
@@ -160,6 +169,7 @@ class Publishing:
                 topic.rolls = store.rolls
             store.append(draft.ops, key, position, value)
             self._tail.append(position, name, value, key)
+            store.counting.payload_bytes += payload_bytes(body)
         return stores, self._retain(draft, topic, name, position, value, body, identity) if retain else 0
 
     def entering_flags(self, qos: int, retain: int | bool, topic: bytes) -> int:

@@ -97,7 +97,7 @@ class Store:
         except KeyError:
             raise StaleKey(f"key of generation {key[0]}, the current one is {self._said()}") from None
         put(ops, key, position, value)
-        count(len(value))
+        count(value)
         self._last = position
 
     def flush(self, ops: list[Op]) -> bool:
@@ -253,6 +253,10 @@ class Store:
         if len(streams) > 1:
             found.sort()
         return found
+
+    def moves(self) -> dict[tuple[str, str], int]:
+        """What all reads have done, by (layout, kind of move); never falls."""
+        return self._generations.moves()
 
     # ---- generations
 

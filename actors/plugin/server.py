@@ -1,7 +1,7 @@
 """The plugin's process: a link for each gateway, and the plugins behind it.
 
 Nobody but those who need its answer notices that it stands still, leaks or ends: gateways have deadlines and a breaker
-(actors.auth.questions), and whoever keeps it (actors.plugin.keeping) replaces one that stands still.
+(actors.auth.questions), and whoever keeps it (actors.keeping) replaces one that stands still.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from actors.admin import NotReached, running
+from actors.asking import NotReached, running
 from actors.processes import alive
 from actors.reader.keeping import want
 from actors.reader.options import reader_options

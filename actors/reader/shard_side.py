@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from actors.admin import NotReached, Shards
+from actors.asking import NotReached, Shards
 from actors.topology import Topology
 from shards.frames import Ask, Entry, Reply, Told
 from shards.inbox import KEEPS_NOTHING

@@ -84,6 +84,10 @@ class Layout(Protocol):
     def structure(self) -> TopicStructure:
         """What it has learned, to look at."""
 
+    @property
+    def moves(self) -> dict[str, int]:
+        """What its reads have done since it was opened, by kind: for metrics, so each layout has kinds of its own."""
+
     def key_of(self, topic: bytes) -> TopicKey:
         """The topic's key. May learn: then ``take_growth`` has ops for the record that holds the topic's first message."""
 

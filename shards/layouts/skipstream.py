@@ -13,6 +13,7 @@ topic is compared, as two values may share a hash. No static key begins with eig
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from struct import Struct
 
 from shards.bulk import NO_LIMIT, Columns, columns_of, packed_columns
@@ -36,10 +37,24 @@ _FETCH_FIRST = 8
 _FETCH_MAX = 128
 
 
+@dataclass(slots=True)
+class Moves:
+    """seek: jumps to a place, next: steps from one key to its neighbour. hit, hash_collision: messages that the wanted index lists name,
+    and that match, or only share hashes. miss: positions that one list has and another has not. end_of_stream: reads that found the end."""
+
+    seek: int = 0
+    next: int = 0
+    hash_collision: int = 0
+    hit: int = 0
+    miss: int = 0
+    end_of_stream: int = 0
+
+
 class SkipStream:
     """One generation in this layout."""
 
     def __init__(self, engine: Engine, family: int, structure: TopicStructure) -> None:
+        self._moves = Moves()
         self._engine = engine
         self._family = family
         self._structure = structure
@@ -59,6 +74,10 @@ class SkipStream:
     @property
     def structure(self) -> TopicStructure:
         return self._structure
+
+    @property
+    def moves(self) -> dict[str, int]:
+        return asdict(self._moves)
 
     # ---- writing
 
@@ -110,8 +129,11 @@ class SkipStream:
         if after >= upto:
             return Read([], after, True)
         if not stream.constraints:
-            return self._scan(stream.static + _DATA, after, upto, min(count_max, examine_max), bytes_max)
-        return self._join(stream, after, upto, count_max, bytes_max, examine_max)
+            read = self._scan(stream.static + _DATA, after, upto, min(count_max, examine_max), bytes_max)
+        else:
+            read = self._join(stream, after, upto, count_max, bytes_max, examine_max)
+        self._moves.end_of_stream += read.done
+        return read
 
     def bulk(self, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
         assert rows_max > 0 and bytes_max > 0, (rows_max, bytes_max)
@@ -124,10 +146,13 @@ class SkipStream:
 
     def _scan(self, prefix: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
         found = self._engine.scan(self._family, prefix + _pack_position(after + 1), prefix + _pack_position(upto + 1), limit, bytes_max)
+        self._moves.seek += 1
+        self._moves.next += len(found)
         return scanned([(_unpack_position(key, _DATA_POSITION_AT)[0], value) for key, value in found], upto, limit, bytes_max)
 
     def _join(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
-        join = _Join(self._engine, self._family, stream, after, upto)
+        moves = self._moves
+        join = _Join(self._engine, self._family, stream, after, upto, moves)
         data = stream.static + _DATA
         messages: list[tuple[int, bytes]] = []
         total = 0
@@ -143,7 +168,9 @@ class SkipStream:
                         f"generation {self._family}: index names {position} in {stream.static.hex()}, its message is missing"
                     )
                 if not has(topic_of(value), stream.literals):
+                    moves.hash_collision += 1
                     continue
+                moves.hit += 1
                 if messages and total + len(value) > bytes_max:
                     return Read(messages, position - 1, False)
                 messages.append((position, value))
@@ -163,9 +190,10 @@ class _Join:
     ``place`` is always such that every common position up to it has been handed out.
     """
 
-    __slots__ = ("_at", "_cursors", "_engine", "_family", "_place", "_prefixes", "_upto", "examined")
+    __slots__ = ("_at", "_cursors", "_engine", "_family", "_moves", "_place", "_prefixes", "_upto", "examined")
 
-    def __init__(self, engine: Engine, family: int, stream: Stream, after: int, upto: int) -> None:
+    def __init__(self, engine: Engine, family: int, stream: Stream, after: int, upto: int, moves: Moves) -> None:
+        self._moves = moves
         self._engine = engine
         self._family = family
         self._prefixes = [stream.static + _pack_level(level) + hashed for level, hashed in stream.constraints]
@@ -193,7 +221,11 @@ class _Join:
             at = self._forward(turn, candidate)
             if at is None:
                 return found, self._upto, True
-            agreed = agreed + 1 if at == candidate else 1
+            if at == candidate:
+                agreed += 1
+            else:
+                self._moves.miss += agreed > 0
+                agreed = 1
             candidate = at
             turn = (turn + 1) % len(self._cursors)
             if agreed == len(self._cursors):
@@ -212,6 +244,8 @@ class _Join:
         low, high = prefix + _pack_position(self._place + 1), prefix + _pack_position(self._upto + 1)
         found = [_unpack_position(key, _INDEX_POSITION_AT)[0] for key, _ in self._engine.scan(self._family, low, high, count)]
         self.examined += len(found)
+        self._moves.seek += 1
+        self._moves.next += len(found)
         if len(found) < count:
             return found, self._upto, True
         self._place = found[-1]
@@ -226,12 +260,14 @@ class _Join:
         if at >= 0:
             # The neighbour is often the one, and a step costs a fifth of a seek.
             cursor.next()
+            self._moves.next += 1
             self.examined += 1
             if not cursor.valid():
                 return None
             at = _unpack_position(cursor.key(), _INDEX_POSITION_AT)[0]
         if at < target:
             cursor.seek(self._prefixes[turn] + _pack_position(target))
+            self._moves.seek += 1
             self.examined += 1
             if not cursor.valid():
                 return None

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import actors.controller
-from actors.admin import NotReached
+from actors.asking import NotReached
 from actors.controller import ControllerServer
 from actors.ports import Gone
 from actors.processes import identify

@@ -37,8 +37,9 @@ STATUS_DEADLINE_S = 20
 GONE_DEADLINE_S = 15
 MARK = "HOLDFAST_TEST_BROKER"
 LAUNCHER_ROLE = "launcher"
-QUIET_RAY = {"ray.dashboard": "false"}
-"""Settings of a broker that is not tested for its dashboard: starting that costs more than starting the broker."""
+QUIET_RAY = {"ray.dashboard": "false", "admin.enable": "false"}
+"""Settings of a broker that is tested neither for its dashboard nor for what its admin process serves: starting these costs more than
+starting the broker."""
 
 
 class CommandFailed(Exception):

@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from actors.admin import NotReached
+from actors.asking import NotReached
 from actors.reader.demand import demand
 from holdfast_spark.client import Client, Endpoint, Unit
 from shards.messages import header

@@ -9,6 +9,7 @@ from shards.engine_memory import MemoryEngine
 from shards.generations import GenerationDropped, GenerationId, GenerationInfo, Generations, row_key
 from shards.layouts.port import LayoutOptions
 from shards.layouts.registry import UnknownLayout
+from shards.messages import encode_message
 
 OPTIONS = LayoutOptions((2, 1))
 
@@ -126,6 +127,23 @@ def test_a_dropped_generation_is_named_and_never_empty() -> None:
         for never in (0, 5):
             with pytest.raises(LookupError, match="never"):
                 table_now.info(never)
+
+
+def test_what_reads_of_a_dropped_generation_have_done_is_still_told() -> None:
+    # Property: it only grows, whatever is dropped.
+    engine = MemoryEngine()
+    table = opened(engine)
+    ops: list[Op] = []
+    layout = table.layout(1)
+    layout.put(ops, layout.key_of(b"t"), 5, encode_message(1, 0, b"p", b"t", b"\0"))
+    engine.write([*layout.take_growth(), *ops])
+    (stream,) = layout.streams(b"t")
+    assert len(layout.read(stream, 0, 9, 9, 999, 9).messages) == 1
+    before = table.moves()
+    assert before["skipstream", "next"] == 1 and before["skipstream", "end_of_stream"] == 1
+    engine.write(table.roll(100, 1, 1))
+    engine.write(table.drop(1))
+    assert table.moves() == before
 
 
 def test_the_current_generation_cannot_be_dropped() -> None:

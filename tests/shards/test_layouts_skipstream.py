@@ -109,3 +109,26 @@ def test_an_index_without_its_message_is_loud() -> None:
 def test_levels_are_indexed_by_blake2b() -> None:
     # Property: golden vector of H8.
     assert hash_of(b"7").hex() == GOLDEN_H7
+
+
+def test_moves_say_what_reading_has_cost() -> None:
+    # Property: by one list, by several that agree now and then, and without any; what only shares a hash is told from what matches.
+    engine, layout = opened((0,))
+    ops: list[Op] = []
+    for position in range(1, 101):
+        topic = b"a/%d/%d" % (position % 2, position % 5)
+        layout.put(ops, layout.key_of(topic), position, encode_message(1, 0, b"p", topic, b"\0"))
+    engine.write([*layout.take_growth(), *ops])
+
+    def moved(topic_filter: bytes) -> dict[str, int]:
+        before = layout.moves
+        found = [layout.read(stream, 0, 200, MANY, MANY, MANY) for stream in layout.streams(topic_filter)]
+        assert all(read.done for read in found)
+        assert sum(len(read.messages) for read in found) == {b"#": 100, b"a/1/+": 50, b"a/1/3": 10}[topic_filter]
+        return {kind: count - before[kind] for kind, count in layout.moves.items()}
+
+    assert moved(b"#") == {"seek": 1, "next": 100, "hash_collision": 0, "hit": 0, "miss": 0, "end_of_stream": 1}
+    one = moved(b"a/1/+")
+    assert one["hit"] == one["next"] == 50 and one["miss"] == 0 and one["end_of_stream"] == 1
+    two = moved(b"a/1/3")
+    assert two["hit"] == 10 and two["miss"] > 0 and two["seek"] + two["next"] > 20 and two["hash_collision"] == 0

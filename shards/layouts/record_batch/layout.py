@@ -80,6 +80,11 @@ class RecordBatch:
         return RecordBatch(self._engine, family, self._structure.inherit(options.thresholds), True, self._bounds)
 
     @property
+    def moves(self) -> dict[str, int]:
+        """It counts none."""
+        return {}
+
+    @property
     def structure(self) -> TopicStructure:
         return self._structure
 

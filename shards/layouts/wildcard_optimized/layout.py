@@ -75,6 +75,11 @@ class WildcardOptimized:
     def counters(self) -> Counters:
         return self._epochs.counters
 
+    @property
+    def moves(self) -> dict[str, int]:
+        counters = self._epochs.counters
+        return {"seek": counters.seek, "next": counters.next, "collision": counters.collision}
+
     # ---- writing
 
     def key_of(self, topic: bytes) -> TopicKey:

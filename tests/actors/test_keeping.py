@@ -1,4 +1,4 @@
-"""Who keeps the plugin's process: it is made, told, and replaced when it stands still; one that is slow to load is left alone."""
+"""Who keeps the process of a plugin, or the admin's: it is made, told, replaced when it stands still, ended when nobody wants it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
-from actors.plugin.keeping import SILENT_MAX, PluginKeeper
+from actors.keeping import ADMIN, PLUGIN, SILENT_MAX, WANTED, Keeper
 from actors.ports import Gone, Unavailable
 from actors.snapshot import Snapshot, Watched
 from actors.topology import Health, Role
+from config.dump import dump_json
+from config.load import load
 from tests.actors.places import topology_in
 
 WITHIN_S = 10.0
@@ -60,7 +62,7 @@ class Made:
         self.next: list[Process] = []
 
     def create(self, role: Role, index: int) -> Process:
-        assert (role, index) == ("plugin", 0)
+        assert (role, index) == ADMIN
         self.processes.append(self.next.pop(0) if self.next else Process(self))
         return self.processes[-1]
 
@@ -69,7 +71,8 @@ class Kept:
     def __init__(self, tmp_path: Path) -> None:
         self.made = Made()
         self.settings = Watched(topology_in(tmp_path))
-        self.keeper = PluginKeeper(self.made, self.settings, round_s=0)
+        self.config = self.settings.snapshot.config
+        self.keeper = Keeper(self.made, self.settings, ADMIN, round_s=0)
 
     async def until(self, what: str, process: int = 0, times: int = 1) -> None:
         """It runs until this was asked of that process."""
@@ -91,7 +94,7 @@ async def test_it_is_made_begun_and_told(tmp_path: Path) -> None:
     kept.made.next.append(first)
     await kept.until("health", times=3)
     assert first.asked[:3] == ["health", "begin", "settings 0"] and first.asked.count("settings 0") == 1
-    kept.settings.snapshot = Snapshot(7, "")
+    kept.settings.snapshot = Snapshot(7, kept.config)
     await kept.until("settings 7")
 
 
@@ -134,3 +137,21 @@ async def test_it_is_stopped_and_ended(tmp_path: Path) -> None:
     await kept.until("health")
     await kept.keeper.stop()
     assert kept.made.processes[0].asked[-2:] == ["stop", "end"]
+
+
+async def test_one_that_is_not_wanted_any_more_is_stopped_and_ended(tmp_path: Path) -> None:
+    """`admin.enable` is changed at once; enabled again, it is made anew."""
+    kept = Kept(tmp_path)
+    await kept.until("health")
+    kept.settings.snapshot = Snapshot(1, dump_json(load(sets=("admin.enable=false",), environ={})))
+    await kept.until("end")
+    assert kept.made.processes[0].asked[-2:] == ["stop", "end"] and len(kept.made.processes) == 1
+    kept.settings.snapshot = Snapshot(2, kept.config)
+    await kept.until("health", process=1)
+
+
+def test_a_plugin_is_wanted_when_there_is_one() -> None:
+    """And the admin process unless it is switched off."""
+    plain = load(environ={})
+    assert WANTED[ADMIN](plain) and not WANTED[PLUGIN](plain)
+    assert WANTED[PLUGIN](load(sets=("access.plugin.kind=holdfast", 'access.plugin.plugins=["a:B"]'), environ={}))

@@ -1,0 +1,8 @@
+"""The admin process: what people and their tools look at, over HTTP. Today `/metrics` (docs/metrics.md).
+
+    server   its life: where it listens, what it serves
+    app      what is asked, and the answers
+
+It has nothing that others need, and nobody waits for it: killed, it is back in seconds, and what had been counted is there.
+What commands ask of a running broker is in actors.asking.
+"""
