@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.broker.running import Status
 
 WITHIN_S = 60.0
-EVERY_S = 0.1
+EVERY_S = 0.25
 Key = tuple[str, ...]
 """Name of a sample and values of its labels, by the names of these."""
 
