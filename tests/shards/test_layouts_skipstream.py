@@ -113,7 +113,7 @@ def test_levels_are_indexed_by_blake2b() -> None:
 
 def test_moves_say_what_reading_has_cost() -> None:
     # Property: by one list, by several that agree now and then, and without any; what only shares a hash is told from what matches.
-    engine, layout = opened((0,))
+    engine, layout = opened((9, 0))
     ops: list[Op] = []
     for position in range(1, 101):
         topic = b"a/%d/%d" % (position % 2, position % 5)
