@@ -45,6 +45,7 @@ from gateway.events import (
     Effect,
     Event,
     ForgetAuth,
+    FromInquirer,
     FromPeer,
     FromSession,
     FromShard,
@@ -69,6 +70,7 @@ from gateway.events import (
     SocketLost,
     Stopping,
     TickEnded,
+    ToInquirer,
     ToPeer,
     ToSession,
     ToShard,
@@ -79,6 +81,7 @@ from gateway.retained import NO_PAGE
 from mqtt.packets import Item
 from mqtt.topics import TopicNames
 from sessions import frames as session_frames
+from sessions import inquiry_frames
 from shards.frames import Frame, Holdings, HoldingsFound, Live, Reply, Result, RetainedMessages, RetainedPage, Superseded
 from shards.slots import SlotTable
 
@@ -286,6 +289,8 @@ class GatewayServer:
                     self._sessions[session].send(session_frames.encode(frame))
                 case ToPeer(link, peer_frame):
                     self._peers.send(link, peer_frames.encode(peer_frame))
+                case ToInquirer(link, told):
+                    self._peers.send(link, inquiry_frames.encode(told))
                 case Wake(after_ms):
                     self._pump.within(after_ms)
                 case CloseSocket(socket, why):
@@ -385,7 +390,7 @@ class _SessionLink:
 
 
 class _PeerLinks:
-    """Links from and to the other gateways."""
+    """Links from and to the other gateways, and from whoever asks about connections."""
 
     def __init__(self, server: GatewayServer) -> None:
         self._server = server
@@ -398,16 +403,22 @@ class _PeerLinks:
 
     def link_up(self, link: Link) -> None:
         self._links[link.number] = link
-        self._server.feed(PeerLinked(link.number, link.peer_name))
+        if link.peer_role == "gateway":
+            self._server.feed(PeerLinked(link.number, link.peer_name))
 
     def link_frame(self, link: Link, data: bytes) -> None:
         try:
-            frame = peer_frames.decode(data)
+            event = (
+                FromPeer(link.number, peer_frames.decode(data))
+                if link.peer_role == "gateway"
+                else FromInquirer(link.number, inquiry_frames.decode_ask(data))
+            )
         except ValueError as error:
             link.close(str(error))
             return
-        self._server.feed(FromPeer(link.number, frame))
+        self._server.feed(event)
 
     def link_down(self, link: Link) -> None:
         del self._links[link.number]
-        self._server.feed(PeerLost(link.number))
+        if link.peer_role == "gateway":
+            self._server.feed(PeerLost(link.number))

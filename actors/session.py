@@ -23,6 +23,7 @@ from actors.shard_client import ShardClient
 from actors.snapshot import settings_in_force
 from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
 from config.schema import Config
+from sessions import inquiry_frames
 from sessions.core import SessionCore
 from sessions.events import (
     AskShard,
@@ -30,6 +31,7 @@ from sessions.events import (
     Event,
     FeedReceived,
     FromGateway,
+    FromInquirer,
     GatewayLinked,
     GatewayLost,
     LiveEntered,
@@ -42,6 +44,7 @@ from sessions.events import (
     TickEnded,
     ToFeed,
     ToGateway,
+    ToInquirer,
     ToldBy,
     Wake,
     WorkReceived,
@@ -159,26 +162,36 @@ class SessionServer:
                         generation=loss.generation, retention_class=loss.klass, after=loss.after, upto=loss.upto,
                         messages=loss.lost if loss.lost >= 0 else None, reason=loss.reason,
                     )  # fmt: skip
+                case ToInquirer(link, told):
+                    peer = self._links.get(link)
+                    if peer is not None:
+                        peer.send(inquiry_frames.encode(told))
                 case Wake(after_ms):
                     self._pump.within(after_ms)
 
-    # ------------------------------------------------------------------ LinkOwner: gateways
+    # ------------------------------------------------------------------ LinkOwner: gateways, and who asks
 
     def link_up(self, link: Link) -> None:
         self._links[link.number] = link
-        self._feed(GatewayLinked(link.number, link.peer_name))
+        if link.peer_role == "gateway":
+            self._feed(GatewayLinked(link.number, link.peer_name))
 
     def link_frame(self, link: Link, data: bytes) -> None:
         try:
-            frame = decode(data)
+            event = (
+                FromGateway(link.number, decode(data))
+                if link.peer_role == "gateway"
+                else FromInquirer(link.number, inquiry_frames.decode_ask(data))
+            )
         except ValueError as error:
             link.close(str(error))
             return
-        self._feed(FromGateway(link.number, frame))
+        self._feed(event)
 
     def link_down(self, link: Link) -> None:
         del self._links[link.number]
-        self._feed(GatewayLost(link.number))
+        if link.peer_role == "gateway":
+            self._feed(GatewayLost(link.number))
 
     # ------------------------------------------------------------------ ShardListener
 

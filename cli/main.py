@@ -1,6 +1,7 @@
 """`holdfast`: puts the commands together, and sees to it that an error is a sentence and never a traceback.
 
-Exit codes: 0 done, 1 could not be done, 2 was asked in a way that makes no sense, 3 done in part (`reload` alone).
+Exit codes: 0 done, 1 could not be done, 2 was asked in a way that makes no sense, 3 done in part (`reload`, and questions that not all
+processes have answered).
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ COMMANDS = {
     "status": "cli.status:status",
     "reload": "cli.reload:reload",
     "passwd": "cli.passwd:passwd",
+    "clients": "cli.clients:clients",
+    "sessions": "cli.sessions:app",
+    "subs": "cli.subs:subs",
+    "topics": "cli.topics:app",
+    "retained": "cli.retained:retained",
+    "shards": "cli.shards:app",
+    "ds": "cli.ds:app",
     "config": "cli.config:app",
     "access": "cli.access:app",
     "storage": "cli.storage:app",
@@ -71,7 +79,6 @@ app = typer.Typer(
     name="holdfast",
     cls=OnDemand,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

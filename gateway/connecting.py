@@ -324,6 +324,7 @@ class Connecting:
             return False
         connection.request = connection.last_word = None
         connection.phase = Phase.ONLINE
+        connection.since_ms = state.now_ms
         state.outbox.write(connection, connack)
         if connection.keep_alive_ms:
             # What came since CONNECT counts as heard: the client could do no more.

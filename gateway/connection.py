@@ -79,7 +79,7 @@ class Connection:
         "heard_ms", "held", "home_until_ms", "identity", "keep_alive_ms", "last_word", "listener", "memory", "origin", "out", "owner",
         "pace", "packet_max", "paused", "phase", "present", "problem", "profile", "qos1_unanswered", "qos2_in", "qos2_since",
         "receive_max", "receive_max_in", "release", "relinked", "request", "sent", "session", "session_id", "shard", "shared_in_memory",
-        "socket", "subs", "subscribing", "touched", "unsubscribing", "version", "zone",
+        "since_ms", "socket", "subs", "subscribing", "touched", "unsubscribing", "version", "zone",
     )  # fmt: skip
 
     def __init__(self, origin: Opened) -> None:
@@ -132,6 +132,8 @@ class Connection:
         self.request: Connect | None = None
         self.expiry_s = 0
         self.keep_alive_ms = 0
+        self.since_ms = 0
+        """When it got its CONNACK."""
         self.heard_ms = 0
         self.touched = False
         self.held: list[Item] = []

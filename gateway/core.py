@@ -12,7 +12,7 @@ the parts, one module each; here is who gets which event, and what a turn of the
     groups       members of a shared group           ephemeral   the window of an ephemeral session
     sending      what leaves for one taker           sharing     a message to one member of each group
     permitting   what the rules in force mean for connections             pacing   how fast a client may publish
-    asking       what rules leave to a plugin, and who waits for its word
+    asking       what rules leave to a plugin, and who waits for its word        inquiry  what people ask of connections
 
 Always holds (see check): every connection is in the tables of its phase; a message of QoS 1 or 2 is acknowledged only by an
 answer of its shard, or refused, or known before; nothing is written to a connection after its end.
@@ -39,6 +39,7 @@ from gateway.events import (
     Congested,
     Effect,
     Event,
+    FromInquirer,
     FromPeer,
     FromSession,
     FromShard,
@@ -66,6 +67,7 @@ from gateway.events import (
 from gateway.fanout import Fanout
 from gateway.frames import Counts, Forward, Interest, InterestSeen, SystemTable
 from gateway.inbound import Inbound
+from gateway.inquiry import Inquiry
 from gateway.live import LiveTable
 from gateway.options import Counters, Options
 from gateway.pacing import Pacing
@@ -142,6 +144,7 @@ class GatewayCore:
         self._subscribing = Subscribing(state, self._table, self._retained, self._closing, self._permitting, self._system.welcome)
         self._egress = Egress(state, self._closing, self._asking)
         self._pacing = Pacing(state)
+        self._inquiry = Inquiry(state, self._closing)
         self._timed = (state.wheel, self._connecting, self._authenticating, self._asking, self._subscribing, self._system)
         self._wake_at_ms = 0
 
@@ -236,6 +239,8 @@ class GatewayCore:
             case PeerLost(link):
                 self._peers.lost(link)
                 self._subscribing.peers_changed(self._peers.links)
+            case FromInquirer(link, ask):
+                self._inquiry.asked(link, ask)
             case Stopping():
                 self._closing.stop()
             case SettingsChanged(options):

@@ -18,6 +18,8 @@ from gateway.frames import Frame as PeerFrame
 from gateway.options import Options
 from mqtt.packets import Item
 from sessions.frames import Frame as SessionFrame
+from sessions.inquiry_frames import Ask as InquiryAsk
+from sessions.inquiry_frames import Told as InquiryTold
 from shards.frames import Entry, HoldingsFound, Live, Reply, Superseded
 
 
@@ -160,6 +162,14 @@ class FromPeer:
 
 
 @dataclass(frozen=True, slots=True)
+class FromInquirer:
+    """A command or the admin side asks."""
+
+    link: int
+    ask: InquiryAsk
+
+
+@dataclass(frozen=True, slots=True)
 class TickEnded:
     """now_ms: monotonic; wall_ms: steady time (shards.steady), for published_at and the expiry of messages."""
 
@@ -242,7 +252,7 @@ class RightsForgotten:
 
 Event: TypeAlias = (
     Opened | Received | Malformed | SocketLost | Congested | ShardLinked | ShardLost | Replied | FromShard | RetainedTold | HoldingsTold
-    | SessionLinked | SessionLost | FromSession | PeerLinked | PeerLost | FromPeer | TickEnded | Stopping | SettingsChanged
+    | SessionLinked | SessionLost | FromSession | PeerLinked | PeerLost | FromPeer | FromInquirer | TickEnded | Stopping | SettingsChanged
     | AccessChanged | Authenticated | AuthChallenged | AuthRefused | IdentitiesRevoked | RightTold | RightsForgotten
 )  # fmt: skip
 
@@ -326,6 +336,14 @@ class ToPeer:
 
 
 @dataclass(frozen=True, slots=True)
+class ToInquirer:
+    """Lost with the link; then it is asked again, or not."""
+
+    link: int
+    told: InquiryTold
+
+
+@dataclass(frozen=True, slots=True)
 class Authenticate:
     """Find out who this is, and answer with one of Authenticated, AuthChallenged and AuthRefused, some time."""
 
@@ -368,5 +386,5 @@ class Wake:
 
 Effect: TypeAlias = (
     Write | CloseSocket | PauseReading | LookForEnd | SetVersion | ToShard | RetainedQuery | HoldingsQuery | ToSession | ToPeer | Wake
-    | Authenticate | ContinueAuth | ForgetAuth | AskRight
+    | Authenticate | ContinueAuth | ForgetAuth | AskRight | ToInquirer
 )  # fmt: skip

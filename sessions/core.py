@@ -22,6 +22,7 @@ from sessions.events import (
     Event,
     FeedReceived,
     FromGateway,
+    FromInquirer,
     GatewayLinked,
     GatewayLost,
     LiveEntered,
@@ -30,12 +31,14 @@ from sessions.events import (
     ShardLinked,
     ShardLost,
     TickEnded,
+    ToInquirer,
     ToldBy,
     Wake,
     WorkReceived,
 )  # fmt: skip
 from sessions.frames import Acked, Attach, Detach, Hold, Subscribe, Unsubscribe
 from sessions.frames import Frame as GatewayFrame
+from sessions.inquiry import Inquiry
 from sessions.memory.attaching import Owner
 from sessions.memory.core import Memory
 from sessions.options import Counters, SessionOptions
@@ -66,6 +69,7 @@ class SessionCore:
         self._sweeping = Sweeping(state, homes)
         self._memory = Memory(state, homes, Owner(self._attaching.own, self._attaching.replaced))
         self._attaching.owner_changed = self._memory.owner_changed
+        self._inquiry = Inquiry(state, self._reading.place_of, self._memory.session)
         self._timed = (self._committing, self._subscriptions, self._reading, self._retained, self._memory)
         self._wake_at_ms = -1
 
@@ -122,6 +126,8 @@ class SessionCore:
                         self._routes.remove(home, client, sub_id, filter)
             case LiveEntered(_, live):
                 self._memory.entered(live)
+            case FromInquirer(link, ask):
+                state.effects.append(ToInquirer(link, self._inquiry.told(ask)))
             case SettingsChanged(options):
                 state.options, state.reads = options, options.reads
                 self._sweeping.interval_changed()

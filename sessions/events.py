@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from sessions.frames import Frame as GatewayFrame
+from sessions.inquiry_frames import Ask as InquiryAsk
+from sessions.inquiry_frames import Told as InquiryTold
 from sessions.options import SessionOptions
 from shards.frames import Ask, Entry, Feed, FeedTaken, FeedWant, Live, Reply, Told, Work
 from shards.rows import LossRow
@@ -101,9 +103,17 @@ class SettingsChanged:
     options: SessionOptions
 
 
+@dataclass(frozen=True, slots=True)
+class FromInquirer:
+    """A command or the admin side asks."""
+
+    link: int
+    ask: InquiryAsk
+
+
 Event: TypeAlias = (
     GatewayLinked | GatewayLost | FromGateway | ShardLinked | ShardLost | Replied | ToldBy | FeedReceived | WorkReceived | LiveEntered
-    | TickEnded | SettingsChanged
+    | TickEnded | SettingsChanged | FromInquirer
 )  # fmt: skip
 
 
@@ -150,10 +160,18 @@ class TellLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class ToInquirer:
+    """Lost with the link; then it is asked again, or not."""
+
+    link: int
+    told: InquiryTold
+
+
+@dataclass(frozen=True, slots=True)
 class Wake:
     """Feed a TickEnded not later than now + after_ms, even when nothing else happens."""
 
     after_ms: int
 
 
-Effect: TypeAlias = ToGateway | AskShard | QueryShard | ToFeed | TellLoss | Wake
+Effect: TypeAlias = ToGateway | AskShard | QueryShard | ToFeed | TellLoss | ToInquirer | Wake

@@ -26,6 +26,7 @@ from shards.queries import (
     RetentionState,
     RoutesFound,
     RoutesOf,
+    Rows,
     Told,
     Unknown,
     UnknownFound,
@@ -35,6 +36,7 @@ from shards.reading import Reader
 from shards.retained import RetainedHome
 from shards.retention import Retention
 from shards.routes import Routes
+from shards.row_pages import rows_found
 from shards.store import Counts, GenerationDamaged, GenerationDropped, Store
 from shards.unread import page
 
@@ -70,7 +72,7 @@ class Answering:
     @staticmethod
     def waits(ask: Ask) -> bool:
         """The answer leaves when everything submitted is committed."""
-        return isinstance(ask, Load | RetainedPage | RoutesOf | Unknown | Unread | Leases)
+        return isinstance(ask, Load | RetainedPage | RoutesOf | Unknown | Unread | Leases | Rows)
 
     def answer(self, ask: Ask, watermark: int, elapsed_us: int) -> Told | None:
         """None: not now, or never (shards.frames.Result)."""
@@ -102,6 +104,8 @@ class Answering:
                 return self._cuts.found(watermark)
             case Holdings():
                 return self._holdings()
+            case Rows():
+                return rows_found(draft, ask, self._retention.age_ms)
             case _ as never:
                 assert_never(never)
 

@@ -108,11 +108,14 @@ class Connected(NamedTuple):
     retry_ms: int = 0
 
 
-NORMAL, WITH_WILL, LOST = 0, 1, 2
+NORMAL, WITH_WILL, LOST, DESTROYED = 0, 1, 2, 3
 
 
 class Disconnect(NamedTuple):
-    """The connection is over.  how: NORMAL (no will), WITH_WILL, LOST.  expiry_s: a new session expiry, or None."""
+    """The connection is over.  how: NORMAL (no will), WITH_WILL, LOST.  expiry_s: a new session expiry, or None.
+
+    DESTROYED: somebody who may wants the session to end, at once and with everything it has, whether its client is connected or not; conn
+    is its session id.  Asking twice does no harm: the second time there is none with this id."""
 
     client: bytes
     conn: int

@@ -12,7 +12,8 @@ Who sends what:
                                                                                     Query(Load, Poll, ReadRange, RetainedPage,
                                                                                           RoutesOf, Unknown)
     shard    -> shard    Request(Retain)                                            Beat, Query(Unread)
-    reader, admin -> shard    Request(LeasePut, LeaseAck, LeaseDrop, Append)        Beat, Query(Leases, RetentionState, Cut)
+    reader, admin -> shard    Request(LeasePut, LeaseAck, LeaseDrop, Append)        Beat, Query(Leases, RetentionState, Cut, Rows)
+    admin  -> shard      Request(Disconnect) with DESTROYED
     shard    -> all      Answer, Refused, Result;  to gateways Superseded;  to session actors Feed, Work;  to both Live
 
 The link layer below (actors.links) authenticates both ends and tells the shard the sender's role, name and incarnation.
@@ -31,6 +32,7 @@ from shards.entries import (
     APPEND_REPEATED,
     APPEND_SENSELESS,
     APPEND_TAKEN,
+    DESTROYED,
     ENTRIES,
     LEASE_FORBIDDEN,
     LEASE_SENSELESS,
@@ -107,6 +109,8 @@ from shards.queries import (
     RetentionState,
     RoutesFound,
     RoutesOf,
+    Rows,
+    RowsFound,
     Segment,
     Told,
     Unknown,
@@ -119,14 +123,14 @@ from shards.queries import (
 # Those of another module that are found here too.
 __all__ = [
     "APPEND_FORBIDDEN", "APPEND_FULL", "APPEND_REPEATED", "APPEND_SENSELESS", "APPEND_TAKEN", "Append", "Appended", "Ask", "Check",
-    "Checked", "Commit", "CommitDone", "Connect", "Connected", "Cut", "CutFound", "Delay", "Disconnect", "Disconnected", "Entry", "Gone",
-    "Holdings", "HoldingsFound", "LEASES_FULL",
-    "LEASE_FORBIDDEN", "LEASE_SENSELESS", "LEASE_TAKEN", "LEASE_UNKNOWN", "LOST", "LeaseAck", "LeaseDone", "LeaseDrop",
-    "LeaseEntry", "LeasePut", "Leases", "LeasesFound", "Load", "Loaded", "NOBODY", "NORMAL", "NOT_PERMITTED", "NO_SESSION", "OLD_CONN",
-    "OLD_TOKEN", "Own", "Owned", "Place", "Poll", "Polled", "Publish", "Published", "REFUSED_QUOTA", "REFUSED_RULES", "REPEATED", "REPLIES",
-    "RangeRead", "ReadRange", "Release", "Released", "Reply", "Retain", "Retained", "RetainedMessages", "RetainedPage", "RetentionFound",
-    "RetentionState", "Route", "Routed", "RoutesFound", "RoutesOf", "START_EARLIEST", "START_LATEST", "STORED", "Segment", "TAKEN",
-    "Told", "Unknown", "UnknownFound", "Unread", "UnreadFound", "WITH_WILL", "Will", "WorkDone", "WorkTaken",
+    "Checked", "Commit", "CommitDone", "Connect", "Connected", "Cut", "CutFound", "DESTROYED", "Delay", "Disconnect", "Disconnected",
+    "Entry", "Gone", "Holdings", "HoldingsFound", "LEASES_FULL", "LEASE_FORBIDDEN", "LEASE_SENSELESS", "LEASE_TAKEN", "LEASE_UNKNOWN",
+    "LOST", "LeaseAck", "LeaseDone", "LeaseDrop", "LeaseEntry", "LeasePut", "Leases", "LeasesFound", "Load", "Loaded", "NOBODY", "NORMAL",
+    "NOT_PERMITTED", "NO_SESSION", "OLD_CONN", "OLD_TOKEN", "Own", "Owned", "Place", "Poll", "Polled", "Publish", "Published",
+    "REFUSED_QUOTA", "REFUSED_RULES", "REPEATED", "REPLIES", "RangeRead", "ReadRange", "Release", "Released", "Reply", "Retain", "Retained",
+    "RetainedMessages", "RetainedPage", "RetentionFound", "RetentionState", "Route", "Routed", "RoutesFound", "RoutesOf", "Rows",
+    "RowsFound", "START_EARLIEST", "START_LATEST", "STORED", "Segment", "TAKEN", "Told", "Unknown", "UnknownFound", "Unread", "UnreadFound",
+    "WITH_WILL", "Will", "WorkDone", "WorkTaken",
 ]  # fmt: skip
 
 # ------------------------------------------------------------------ frame kinds
@@ -237,10 +241,10 @@ class Result(NamedTuple):
 
 Frame: TypeAlias = Request | Answer | Refused | Query | Result | Beat | Superseded | Live | FeedWant | Feed | FeedTaken | Work
 
-_ASKS: tuple[type[Any], ...] = (Load, Poll, ReadRange, RetainedPage, RoutesOf, Unknown, Unread, Leases, RetentionState, Cut, Holdings)
+_ASKS: tuple[type[Any], ...] = (Load, Poll, ReadRange, RetainedPage, RoutesOf, Unknown, Unread, Leases, RetentionState, Cut, Holdings, Rows)
 _TELLS: tuple[type[Any], ...] = (
     Loaded, Polled, RangeRead, RetainedMessages, RoutesFound, UnknownFound, UnreadFound, LeasesFound, RetentionFound, CutFound,
-    HoldingsFound,
+    HoldingsFound, RowsFound,
 )  # fmt: skip
 _ASK_CODE = {kind: code for code, kind in enumerate(_ASKS)}
 _TELL_CODE = {kind: code for code, kind in enumerate(_TELLS)}

@@ -26,7 +26,7 @@ from shards.draft import Draft
 from shards.ending import Ending, Work
 from shards.engine import HOME_FAMILY, Engine
 from shards.events import Adopted, Contended, Notice, Peace
-from shards.frames import LOST, NORMAL, Connect, Connected, Will
+from shards.frames import DESTROYED, LOST, NORMAL, Connect, Connected, Will
 from shards.ids import EXPIRY_NEVER, conn_no
 from shards.ownership import NOT_YOURS, adopted, may_have
 from shards.row_count import RowCount
@@ -222,6 +222,8 @@ class Homes:
 
     def disconnect(self, draft: Draft, client: bytes, conn: int, how: int, expiry_s: int | None, age_ms: int, out: Outcome) -> bool:
         """The connection is over; False when it is not the newest (then nothing happens)."""
+        if how == DESTROYED:
+            return self._destroy(draft, client, conn, age_ms, out)
         state = self.live.get(client)
         if state is None or state.conn != conn:
             return False
@@ -375,6 +377,19 @@ class Homes:
             draft.delete(client_key(CONNECTION, client))
         else:
             self._write_ended(draft, client, row.conn, row.ended_ms, None, None)
+
+    def _destroy(self, draft: Draft, client: bytes, session_id: int, age_ms: int, out: Outcome) -> bool:
+        """End this session, and the connection that has it, by hand; False when it is not there any more."""
+        session = self.session(draft, client)
+        if session is None or session.session_id != session_id:
+            return False
+        state = self.live.get(client)
+        if state is None:
+            self._end_session(draft, client, session, age_ms, ROWS_AT_ONCE, out)
+        else:
+            out.superseded.setdefault(state.gateway, []).append((client, state.conn))
+            self._end_connection(draft, client, state, self._next_number(draft), LOST, 0, age_ms, age_ms, out)
+        return True
 
     def _next_number(self, draft: Draft) -> int:
         self._counter += 1

@@ -226,10 +226,27 @@ class HoldingsFound(NamedTuple):
     retained: int
 
 
-Ask: TypeAlias = Load | Poll | ReadRange | RetainedPage | RoutesOf | Unknown | Unread | Leases | RetentionState | Cut | Holdings
+class Rows(NamedTuple):
+    """Rows of this home as they are, for people: several ranges of keys at one moment.  ranges: (start, end, rows at most), keys in
+    start <= key < end.  value_bytes_max: of each value; what is behind that is left out."""
+
+    ranges: list[tuple[bytes, bytes, int]]
+    value_bytes_max: int
+
+
+class RowsFound(NamedTuple):
+    """found: for each range, (key, value, bytes of the whole value) in the order of keys.  whole: for each, whether these are the last
+    ones; else ask again from behind the last key.  age_ms: of the shard, by which ages in the rows count, as of a second ago at most."""
+
+    age_ms: int
+    found: list[list[tuple[bytes, bytes, int]]]
+    whole: list[bool]
+
+
+Ask: TypeAlias = Load | Poll | ReadRange | RetainedPage | RoutesOf | Unknown | Unread | Leases | RetentionState | Cut | Holdings | Rows
 Told: TypeAlias = (
     Loaded | Polled | RangeRead | RetainedMessages | RoutesFound | UnknownFound | UnreadFound | LeasesFound | RetentionFound | CutFound
-    | HoldingsFound
+    | HoldingsFound | RowsFound
 )  # fmt: skip
 
 

@@ -121,7 +121,7 @@ class RetainedHome:
             value = draft.get(RETAINED + topic_filter)
             given = value and not after and self._may_be_given(draft, topic_filter, value)
             return RetainedMessages([value] if value and given else [], b"")
-        prefix = RETAINED + _literal_prefix(topic_filter)
+        prefix = RETAINED + literal_prefix(topic_filter)
         start, end = max(prefix, RETAINED + after + b"\x00") if after else prefix, successor(prefix)
         values: list[bytes] = []
         topic = b""
@@ -165,7 +165,7 @@ class RetainedHome:
             assert list(waiting) == sorted(set(waiting))
 
 
-def _literal_prefix(topic_filter: bytes) -> bytes:
+def literal_prefix(topic_filter: bytes) -> bytes:
     """What every matching topic begins with.  `a/#` also matches `a`, so the separator before a # is not part of it."""
     levels: list[bytes] = []
     for level in topic_filter.split(b"/"):

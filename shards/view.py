@@ -113,6 +113,11 @@ class StoreView:
         with self._lock:
             return self._now()[2].dropped_between(after, upto, topic_filter)
 
+    def period_ms(self, info: GenerationInfo, default_ms: int) -> int:
+        """How long this generation is kept once it is sealed; default_ms: the period of the default class."""
+        with self._lock:
+            return self._now()[1].period_ms(info, default_ms)
+
     def leaves(self, generation: int) -> list[Leaf]:
         """All streams of a generation, as learned. Raises GenerationDropped."""
         with self._lock:

@@ -75,6 +75,9 @@ class Memory:
     def sessions(self) -> int:
         return len(self._attaching.sessions)
 
+    def session(self, client: bytes) -> MemorySession | None:
+        return self._attaching.sessions.get(client)
+
     @property
     def held_bytes(self) -> int:
         return self._attaching.held.bytes

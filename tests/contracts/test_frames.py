@@ -1,4 +1,4 @@
-"""The three kinds of links: every frame comes back from its bytes, and no bytes make anything but a frame or a ValueError."""
+"""The four kinds of links: every frame comes back from its bytes, and no bytes make anything but a frame or a ValueError."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from gateway import frames as between_gateways
 from sessions import frames as to_sessions
+from sessions import inquiry_frames as of_inquiries
 from shards import frames as to_shards
 
-LINKS = [to_shards, to_sessions, between_gateways]
-by_link = pytest.mark.parametrize("link", LINKS, ids=["shard", "session", "gateway"])
+LINKS = [to_shards, to_sessions, between_gateways, of_inquiries]
+by_link = pytest.mark.parametrize("link", LINKS, ids=["shard", "session", "gateway", "inquiry"])
 
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**31), 2**63 - 1),

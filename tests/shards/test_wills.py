@@ -10,7 +10,7 @@ import pytest
 
 from mqtt.body import make_body, message_expiry, properties_of
 from mqtt.packets import Properties
-from shards.frames import LOST, NORMAL, WITH_WILL, Disconnect, Live, Place, Will
+from shards.frames import DESTROYED, LOST, NORMAL, WITH_WILL, Disconnect, Disconnected, Live, Place, Superseded, Will
 from shards.messages import header, published_at_of
 from tests.shards.harness import G, Harness, S, connect, linked, poll, route
 
@@ -150,3 +150,20 @@ def test_each_comes_once_wherever_the_power_goes(seed: int) -> None:
     h.ask(G, Disconnect(b"c", connect(h, b"c", 0, clean=True).conn, NORMAL, None))
     h.pass_time(120 * SECOND)
     assert come(h) == sorted(due)
+
+
+@pytest.mark.parametrize("connected", [True, False], ids=["connected", "away"])
+def test_a_session_that_is_destroyed_brings_it_at_once(connected: bool) -> None:
+    """Its delay ends with its session; a connection that has it is superseded; the second time, and of another session, nothing happens."""
+    h = linked()
+    route(h, b"#")
+    made = connect(h, b"c", 600, will=will(30))
+    if not connected:
+        h.ask(G, Disconnect(b"c", made.conn, LOST, None))
+    assert h.ask(S, Disconnect(b"c", made.session_id + 1, DESTROYED, None)) == [Disconnected(True)] and come(h) == []
+    assert h.ask(S, Disconnect(b"c", made.session_id, DESTROYED, None)) == [Disconnected(False)]
+    assert h.take(G, Superseded) == ([Superseded([[b"c", made.conn]])] if connected else [])  # type: ignore[list-item]
+    assert h.ask(S, Disconnect(b"c", made.session_id, DESTROYED, None)) == [Disconnected(True)]
+    h.pass_time(700 * SECOND)
+    assert come(h) == [b"w"]
+    assert not connect(h, b"c", 600).present

@@ -1,0 +1,262 @@
+"""How far sessions are behind, and how long until they lose something.
+
+Behind is what is stored for a session and not acknowledged: what was given to it and is not finished, which its rows or its session
+actor count, and what lies behind its place in each shard, which is counted in the stored messages themselves.  Messages of the client's
+own that it does not want back (no local), and those that the rules keep from it, are counted until it has passed them.
+
+What a session needs next is lost when its generation goes: at the end of the period for one that is sealed, and not before a whole period
+for one that is written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from actors.inquiry.asking import Asking
+from actors.inquiry.clients import AtHome, connections, shown
+from actors.inquiry.homes import Found, prefixed, within
+from actors.inquiry.stored import Stored
+from actors.inquiry.subscriptions import Kept, kept_by
+from actors.reader.views import Seen
+from sessions.inquiry_frames import CLIENTS_MAX, ROWS_MAX, LoadedSession, OpenConnection, PlacesOf, PlacesTold, SessionsOf, SessionsTold
+from shards.generations import GenerationDropped, GenerationInfo
+from shards.messages import published_at_of
+from shards.queries import Place, RetentionFound, RetentionState
+from shards.retention import READ
+from shards.rows import PROGRESS, RANGE, ProgressRow, RangeRow, client_key, split_client_key, unpack_row
+from shards.store import Stream
+
+COUNT_MAX = 1_000_000
+"""Messages that are counted for one subscription in one shard; what is more is said to be more."""
+_CHUNK_ROWS = 50_000
+_CHUNK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionLag:
+    """unread: messages behind the place; at least so many, unless counted.  gone: generations that were dropped behind the place."""
+
+    filter: str
+    shard: int
+    unread: int
+    counted: bool
+    gone: int
+    oldest_at_ms: int | None
+    loss_in_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """messages: behind, all together: unread and unfinished.  oldest_at_ms: when the first unread one was published.
+
+    loss_in_ms: until it loses something if it goes on as it is, at least; None: never, because there is nothing behind, or because what it
+    has not read is held.  missing: who was not there to say more.
+    """
+
+    client: str
+    connected: bool
+    messages: int
+    counted: bool
+    unread: int
+    unfinished: int
+    oldest_at_ms: int | None
+    loss_in_ms: int | None
+    held: bool
+    subscriptions: tuple[SubscriptionLag, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """generation: of the first of these messages, and for how long it is kept once it is sealed."""
+
+    count: int
+    counted: bool
+    gone: int
+    oldest_at_ms: int | None = None
+    generation: int = 0
+    period_ms: int = 0
+
+
+class Lags:
+    """Of one look: what several sessions wait for alike is counted once."""
+
+    def __init__(self, asking: Asking, stored: Stored) -> None:
+        self._asking = asking
+        self._stored = stored
+        config = stored.config
+        self._period_ms = config.durable_sessions.message_retention_period.ms
+        self._held = config.durable_storage.messages.hold_unread
+        self._counted: dict[tuple[int, bytes, Place], _Unread | None] = {}
+        self._left: dict[int, dict[int, int | None]] = {}
+        """By shard, for its sealed generations: ms until they go, None for what somebody holds."""
+
+    async def of(self, shard: int, clients: Sequence[AtHome], missing: dict[str, None]) -> list[Lag]:
+        """Of consecutive clients at home in this shard, of those with durable sessions."""
+        durable = [client for client in clients if client.kind == "durable"]
+        if not durable:
+            return []
+        live = await connections(self._asking, durable, missing)
+        ids = [client.client for client in durable]
+        kept = await kept_by(self._asking, shard, ids, missing)
+        ranges = [(client_key(family, ids[0]), prefixed(client_key(family, ids[-1]))[1]) for family in (PROGRESS, RANGE)]
+        found = await within(self._asking, shard, ranges, missing)
+        if kept is None or found is None:
+            return []
+        loaded = await self._loaded(shard, [client.client for client in durable if client.client in live], missing)
+        rows = _UnderWay(found)
+        return [await self._lag(client, kept.get(client.client, []), live, loaded.get(client.client), rows, missing) for client in durable]
+
+    async def _loaded(self, shard: int, clients: list[bytes], missing: dict[str, None]) -> dict[bytes, LoadedSession]:
+        found: dict[bytes, LoadedSession] = {}
+        for start in range(0, len(clients), CLIENTS_MAX):
+            told = await self._asking.session_of(shard, SessionsOf(0, clients[start : start + CLIENTS_MAX]), missing)
+            if isinstance(told, SessionsTold):
+                found.update({row.client: row for row in told.rows if row.conn})
+        return found
+
+    async def _lag(
+        self, client: AtHome, kept: list[Kept], live: dict[bytes, OpenConnection | None], loaded: LoadedSession | None, rows: _UnderWay,
+        missing: dict[str, None],
+    ) -> Lag:  # fmt: skip
+        id = client.client
+        places = {(one.sub_id, shard): place for one in kept for shard, place in one.places.items()}
+        unfinished = rows.unfinished(id)
+        if loaded is not None:
+            unfinished = loaded.waiting + loaded.inflight
+            places = await self._places_now(client.shard, id, loaded, places, missing)
+        filters = {one.sub_id: one.row.filter for one in kept}
+        found: list[SubscriptionLag] = []
+        for (sub_id, shard), place in places.items():
+            unread = await self._unread(shard, filters[sub_id], place, missing) if sub_id in filters else None
+            if unread is not None and (unread.count or unread.gone):
+                loss_in_ms = await self._loss_in(shard, unread.generation, unread.period_ms, missing) if unread.count else None
+                found.append(
+                    SubscriptionLag(
+                        shown(filters[sub_id]), shard, unread.count, unread.counted, unread.gone, unread.oldest_at_ms, loss_in_ms
+                    )
+                )
+        losses = [one.loss_in_ms for one in found if one.loss_in_ms is not None]
+        if unfinished:
+            losses += await self._losses(rows.streams(id), missing)
+        oldest = [one.oldest_at_ms for one in found if one.oldest_at_ms is not None]
+        unread_in_all = sum(one.unread for one in found)
+        held = self._held and bool(losses)
+        return Lag(
+            shown(id), id in live, unread_in_all + unfinished, all(one.counted for one in found), unread_in_all, unfinished,
+            min(oldest, default=None), None if held else min(losses, default=None), held, tuple(found),
+        )  # fmt: skip
+
+    async def _places_now(
+        self, home: int, client: bytes, loaded: LoadedSession, rows: dict[tuple[int, int], Place], missing: dict[str, None]
+    ) -> dict[tuple[int, int], Place]:
+        """Where a connected session really is: what is not named stands at the head."""
+        if loaded.behind == 0:
+            return {}
+        found: dict[tuple[int, int], Place] = {}
+        skip = 0
+        while True:
+            told = await self._asking.session_of(home, PlacesOf(0, client, skip, ROWS_MAX), missing)
+            if not isinstance(told, PlacesTold) or not told.known:
+                return rows
+            found.update({(sub_id, shard): place for sub_id, shard, place in told.rows})
+            skip += len(told.rows)
+            if told.whole:
+                return found
+
+    async def _unread(self, shard: int, filter: bytes, place: Place, missing: dict[str, None]) -> _Unread | None:
+        key = (shard, filter, place)
+        if key not in self._counted:
+            self._counted[key] = await self._stored.look(shard, partial(_count, filter, place, self._period_ms), missing)
+        return self._counted[key]
+
+    async def _losses(self, streams: dict[int, set[int]], missing: dict[str, None]) -> list[int]:
+        """streams: by shard, generations with messages that are under way."""
+        found: list[int | None] = []
+        for shard, generations in streams.items():
+            periods = await self._stored.look(shard, partial(_periods, generations, self._period_ms), missing)
+            for generation, period_ms in (periods or {}).items():
+                found.append(await self._loss_in(shard, generation, period_ms, missing))
+        return [loss_in_ms for loss_in_ms in found if loss_in_ms is not None]
+
+    async def _loss_in(self, shard: int, generation: int, period_ms: int, missing: dict[str, None]) -> int | None:
+        if shard not in self._left:
+            told = await self._asking.shard(shard, RetentionState(), missing)
+            rows = told.generations if isinstance(told, RetentionFound) else []
+            self._left[shard] = {number: None if held else max(0, left_ms) for number, _, _, _, left_ms, held in rows}
+        return self._left[shard].get(generation, period_ms)
+
+
+class _UnderWay:
+    """What was given to sessions and is not finished, by their rows."""
+
+    def __init__(self, found: Found) -> None:
+        self._progress = {split_client_key(key)[0]: ProgressRow(*unpack_row(value)) for key, value, _ in found.rows[0]}
+        self._ranges: dict[bytes, list[RangeRow]] = {}
+        for key, value, _ in found.rows[1]:
+            self._ranges.setdefault(split_client_key(key)[0], []).append(RangeRow(*unpack_row(value)))
+
+    def unfinished(self, client: bytes) -> int:
+        return unfinished_by(self._progress.get(client))
+
+    def streams(self, client: bytes) -> dict[int, set[int]]:
+        found: dict[int, set[int]] = {}
+        for row in self._ranges.get(client, ()):
+            if row.shard >= 0:
+                found.setdefault(row.shard, set()).update(generation for generation, _ in row.streams)
+        return found
+
+
+def unfinished_by(row: ProgressRow | None) -> int:
+    """Messages that were given to a session and are not finished, as its rows have it."""
+    if row is None:
+        return 0
+    over = sum(number < 0 for number in row.received2)
+    return row.next1 - 1 - row.committed1 + row.next2 - 1 - row.committed2 - over
+
+
+# ---------------------------------------------------------------------------------------------------- in the thread
+
+
+def _count(filter: bytes, place: Place, period_ms: int, seen: Seen) -> _Unread:
+    """What matches behind the place and below the cut."""
+    view, upto = seen.view, seen.cut - 1
+    count, counted = 0, True
+    first: tuple[int, GenerationInfo, Stream, int] | None = None
+    for info in view.generations():
+        if (info.until is not None and info.until <= place.cut) or not counted:
+            continue
+        try:
+            for stream in view.streams_in(info.id, filter):
+                begin = after = _reached(place, info.id, stream.static)
+                while after < upto and counted:
+                    columns = view.bulk(info.id, stream, after, upto, min(_CHUNK_ROWS, COUNT_MAX - count), _CHUNK_BYTES)
+                    if columns.rows and after == begin:
+                        position = int.from_bytes(columns.positions[:8], "little")
+                        first = min(first or (position, info, stream, begin), (position, info, stream, begin), key=lambda one: one[0])
+                    count += columns.rows
+                    after = upto if columns.done else columns.place
+                    counted = columns.done or count < COUNT_MAX
+        except GenerationDropped:
+            continue
+    gone = sum(dropped.reason != READ for dropped in view.dropped_between(place.cut, upto, filter))
+    if first is None:
+        return _Unread(count, counted, gone)
+    _, info, stream, after = first
+    read = view.read(info.id, stream, after, upto, 1, 1)
+    oldest = [view.wall.wall_ms(position, published_at_of(value)) for position, value in read.messages]
+    return _Unread(count, counted, gone, min(oldest, default=None), info.id, view.period_ms(info, period_ms))
+
+
+def _periods(generations: set[int], period_ms: int, seen: Seen) -> dict[int, int]:
+    """How long each of these that is there is kept once it is sealed."""
+    return {int(info.id): seen.view.period_ms(info, period_ms) for info in seen.view.generations() if info.id in generations}
+
+
+def _reached(place: Place, generation: int, static: bytes) -> int:
+    """How far it has come in this stream (shards.queries.Place)."""
+    if not place.horizon:
+        return place.cut
+    here, there = (generation, static), (place.generation, place.static)
+    return place.horizon if here < there else place.position if here == there else place.cut

@@ -1,0 +1,92 @@
+"""Sites and replicas, as `ds info` shows them.  There is one site, and each shard has one replica there."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from actors.census import take_census
+from actors.datadir import read_site
+from actors.topology import member_name
+
+STORAGE: Final = "messages"
+"""The only durable storage there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    site: str
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SiteInfo:
+    site: str
+    node: str
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShardInfo:
+    storage: str
+    shard: int
+    replicas: tuple[Replica, ...]
+    transitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """this: empty when the data directory has no site yet: its broker was never started."""
+
+    this: str
+    sites: tuple[SiteInfo, ...]
+    shards: tuple[ShardInfo, ...]
+
+
+def look(data_dir: Path, node: str | None = None) -> Sites:
+    """Of a broker that runs or is stopped; raises DirectoryError.  node: its name, made of the host's when it is not given."""
+    site = read_site(data_dir)
+    if site is None:
+        return Sites("", (), ())
+    running = {row.name for row in take_census(data_dir).processes}
+    id = site.site.upper()
+    up = "controller-0" in running
+    shards = tuple(ShardInfo(STORAGE, shard, (Replica(id, member_name("shard", shard) in running),)) for shard in range(site.n_shards))
+    return Sites(id, (SiteInfo(id, node or f"holdfast@{socket.gethostname()}", up),), shards)
+
+
+# ---------------------------------------------------------------------------------------------------- changes of replicas
+
+
+class Refused(Exception):
+    """Why the set of replicas cannot be like that; in the words of the design."""
+
+
+def set_replicas(known: Sites, wanted: list[str]) -> bool:
+    """Whether anything is to change: with one site the set is what it is.  Raises Refused."""
+    unknown = [site for site in wanted if site.upper() != known.this]
+    if unknown:
+        raise Refused(f"Unknown sites: {', '.join(unknown)}")
+    if not wanted:
+        raise Refused("Replica sets would become too small")
+    return False
+
+
+def join(known: Sites, site: str) -> bool:
+    return set_replicas(known, [site])
+
+
+def leave(known: Sites, site: str) -> bool:
+    """A site that has no replica has left already.  Raises Refused."""
+    if site.upper() == known.this:
+        raise Refused("Replica sets would become too small")
+    return False
+
+
+def forget(known: Sites, site: str) -> None:
+    """Raises Refused, always: the only site cannot be forgotten, and others are not known."""
+    if site.upper() != known.this:
+        raise Refused(f"Site not found: {site}")
+    raise Refused("Site is still up" if known.sites[0].up else "Site still has replicas of shards")
