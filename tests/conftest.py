@@ -31,7 +31,7 @@ STARTS_BROKERS = ("broker", "cluster")
 USES_SPARK = ("holdfast_spark", "pipeline", "lake")
 """Their modules import pyarrow where they begin, so without it they are not looked at; those are counted as one test each."""
 # A broker start is allowed 60 s by itself; the tests that use one need room for it.
-BROKER_TEST_TIMEOUT_S = 240
+BROKER_TEST_TIMEOUT_S = 400
 # A session takes ten seconds of a core to start, and Spark's first job as much again, whichever test comes first.
 SPARK_TEST_TIMEOUT_S = 420
 SLOW_SECONDS = 0.25

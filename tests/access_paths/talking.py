@@ -27,7 +27,7 @@ from mqtt.packets import (
     Will,
 )
 
-ANSWER_WITHIN_S = 30.0
+ANSWER_WITHIN_S = 60.0
 _PACKET_BYTES_MAX = 1 << 20
 
 

@@ -12,7 +12,7 @@ from holdfast_spark.protocol import VERSION, Kind, Tally, Wire, decode_block, en
 from shards.messages import header
 from tests.actors.served import Said, Served
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 HEAD = struct.Struct(">IB")
 EVERYTHING = 1 << 62
 

@@ -14,7 +14,7 @@ from typing import Self
 from tests.broker import wire
 from tests.broker.wire import Packet, Version
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 NO_LOCAL, AS_PUBLISHED, IF_NEW, NO_RETAINED = 4, 8, 0x10, 0x20
 """Bits of subscription options besides QoS."""
 _IDENTIFIER = 0x0B

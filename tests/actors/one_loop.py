@@ -10,6 +10,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from actors.access.publishing import publish
@@ -20,6 +21,9 @@ from actors.topology import RayPlan, Topology, write_whole
 from config.dump import dump_json
 from config.load import load
 from tests.access.test_passwords import pbkdf2
+
+PATIENT_MS = 60_000
+"""Bounds after which a gateway goes on without a client, a shard or another gateway.  Here nobody is gone: the machine stood still."""
 
 
 def free_port() -> int:
@@ -41,7 +45,8 @@ class OneLoop:
             sets = (*sets, f"access.password.file={passwords}")
             passwords.write_text("".join([f"{user}:{pbkdf2(password)}\n" for user, password in users.items()]))
             passwords.chmod(0o600)
-        config = load(sets=(f"listeners.tcp.bind=127.0.0.1:{self.port}", *sets), environ={})
+        patient = ("gateway.connect_timeout=60s", "access.deadline=60s")
+        config = load(sets=(f"listeners.tcp.bind=127.0.0.1:{self.port}", *patient, *sets), environ={})
         self.topology = Topology(
             data_dir=data_dir,
             run_dir=Path(self._run.name),
@@ -66,7 +71,18 @@ class OneLoop:
         servers: list[ShardServer | SessionServer | GatewayServer] = [*self.shards, *self.sessions, *self.gateways]
         for server in servers:
             await server.start()
+        for gateway in self.gateways:
+            state = gateway._core._state
+            state.options = replace(state.options, home_wait_ms=PATIENT_MS, suback_wait_ms=PATIENT_MS)
+        while not all(self._has_heard_all(gateway) for gateway in self.gateways):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
         return self
+
+    @staticmethod
+    def _has_heard_all(gateway: GatewayServer) -> bool:
+        """One that was too slow to hear from everybody listens all the same."""
+        linked = all(client.linked for client in gateway._shards) and all(client.linked for client in gateway._sessions)
+        return linked and gateway._core.ready()
 
     async def ranges_committed(self) -> None:
         """What was assigned is in the rows: at QoS 1 it may be sent before, and is then sent again as new after a crash."""
@@ -74,11 +90,16 @@ class OneLoop:
         while any(session.ranges.fresh or session.committing for session in sessions.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
-    async def forgotten(self, client: str, within_s: float = 5) -> None:
+    async def forgotten(self, client: str, within_s: float = 60) -> None:
         """The connection of this client is over, and all that its session had to commit is committed."""
         deadline = time.monotonic() + within_s
         while client.encode() in self.sessions[0]._core._state.sessions:
             assert time.monotonic() < deadline, f"{client} is still in memory after {within_s} s"
+            await asyncio.sleep(0.01)
+
+    async def gone(self, client: str) -> None:
+        """No gateway takes this client for connected."""
+        while any(client.encode() in gateway._core._state.by_client for gateway in self.gateways):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     async def kill_session(self) -> None:
@@ -101,6 +122,15 @@ class OneLoop:
         while any(len(shard._store.generations()) == count for shard, count in zip(self.shards, before, strict=True)):
             self.housekeep()
             await asyncio.sleep(0.005)
+
+    def later(self, ms: int) -> None:
+        """The clocks of all that is stored go on by so much; what has become due is done in the next second."""
+        for shard in self.shards:
+            shard._age._age_at_base += ms
+        for steady in [*(session._steady for session in self.sessions), *(gateway._steady for gateway in self.gateways)]:
+            steady.now_ms()
+            assert steady._base_ms is not None
+            steady._base_ms += ms
 
     def housekeep(self) -> None:
         """Shards do at once what they do every second: roll, drop."""

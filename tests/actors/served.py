@@ -189,7 +189,7 @@ class Served:
         self.shards = Shards(directory / "shards", n_shards, options, store)
         self.generation_ms = options.generation_ms
         self._scratch = directory / "scratch"
-        self.views = Views(self.shards.paths, self._scratch, self.shards, within_s=0.2)
+        self.views = Views(self.shards.paths, self._scratch, self.shards, within_s=60.0)
         slots, pace = Slots(bounds.get("max_scans", 4)), Pace(bounds.get("bytes_per_s", 0))
         self.desk = Desk(
             STORE,
@@ -229,7 +229,7 @@ class Served:
         """Another reader process at the same port; store: it may have another one."""
         self.shut()
         self.views.close()
-        self.views = Views(self.shards.paths, self._scratch, self.shards, within_s=0.2)
+        self.views = Views(self.shards.paths, self._scratch, self.shards, within_s=60.0)
         self.desk = replace(self.desk, store=store, views=self.views)
         self.open()
 

@@ -250,6 +250,6 @@ def test_a_start_with_rules_that_are_wrong_is_one_sentence_of_the_process(tmp_pa
     running = Running(tmp_path)
     running.rules.write_text("version = 9")
     command = [sys.executable, "-P", "-m", "actors.access.publishing", str(running.run_dir)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ}, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ}, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout == f"access.rules: {running.rules}: `version` is 9, wanted is `version = 1`"

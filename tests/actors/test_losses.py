@@ -29,6 +29,7 @@ SETS = (
     "durable_sessions.idle_poll_interval=1s",
 )  # fmt: skip
 AWAY_MS = 300_000
+LOOKS = 6_000
 
 
 async def dropped(broker: OneLoop, *generations: int) -> None:
@@ -53,7 +54,7 @@ async def at_head(broker: OneLoop, client: str) -> None:
 
 async def kept(broker: OneLoop, client: str = "s", count: int = 1) -> list[LossRow]:
     """The losses of a session when it has so many, from the rows on the disk."""
-    for _ in range(500):
+    for _ in range(LOOKS):
         found = losses(broker, client)
         if len(found) >= count:
             break
@@ -63,7 +64,7 @@ async def kept(broker: OneLoop, client: str = "s", count: int = 1) -> list[LossR
 
 async def told_to_the_end(broker: OneLoop, client: str, sent: int) -> list[LossRow]:
     """As kept, when there are rows for so many that had been sent, in one row or several, and the one for the rest of the generation."""
-    for _ in range(500):
+    for _ in range(LOOKS):
         found = losses(broker, client)
         if sum(loss.lost for loss in found if loss.lost != NOT_COUNTED) >= sent and found[-1].lost == NOT_COUNTED:
             break
@@ -77,7 +78,7 @@ def losses(broker: OneLoop, client: str) -> list[LossRow]:
 
 async def said(broker: OneLoop, count: int) -> None:
     """The session actor has so many losses committed."""
-    for _ in range(500):
+    for _ in range(LOOKS):
         if broker.sessions[0].counters()["losses"] >= count:
             return
         await asyncio.sleep(0.01)
@@ -239,7 +240,7 @@ async def test_losses_go_with_their_session(tmp_path: Path) -> None:
         await close(hand, publishing)
         await broker.forgotten("s")
         broker.shards[0]._age._age_at_base += 3_600_000
-        for _ in range(500):
+        for _ in range(LOOKS):
             if not losses(broker, "s"):
                 break
             await asyncio.sleep(0.01)

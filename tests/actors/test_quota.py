@@ -61,7 +61,7 @@ async def test_a_change_is_told_once(tmp_path: Path) -> None:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 

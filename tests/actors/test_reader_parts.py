@@ -119,7 +119,7 @@ def test_who_waits_for_a_slot_gets_it_when_it_is_given() -> None:
     waiting = threading.Thread(target=wait)
     waiting.start()
     slots.give()
-    assert taken.wait(10)
+    assert taken.wait(60)
     waiting.join()
 
 
@@ -217,7 +217,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _logged(cluster: Cluster, *entries: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not set(entries) <= set(cluster.log):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
@@ -236,7 +236,7 @@ async def test_the_controller_makes_a_reader_when_it_is_wanted_and_ends_it_when_
     await _logged(cluster, "settings 1 reader-0")
     cluster.refusals["health reader-0"] = [Gone("killed for good")]
     await _logged(cluster, "health reader-0")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while cluster.log.count("create reader-0") < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     (topology.run_dir / WANTED).unlink()
@@ -290,7 +290,7 @@ def test_whoever_demands_a_reader_gets_its_address_or_one_sentence(tmp_path: Pat
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         announce(topology, Announcement("reader", "reader-0", os.getpid(), (ListenerInfo(0, PIPELINE, "0.0.0.0", port, False),)))
-        assert demand(topology.data_dir, within=5.0) == ("127.0.0.1", port)
+        assert demand(topology.data_dir, within=60.0) == ("127.0.0.1", port)
     with pytest.raises(NotReached):
         demand(topology.data_dir, within=0.0)
     write_snapshot(topology.run_dir, Snapshot(1, dump_json(load(sets=["pipeline.reader=never"], environ={}))))
@@ -310,7 +310,7 @@ async def test_it_reads_what_clients_publish_through_real_shards_and_comes_back_
         server = ReaderServer(broker.topology, 0)
         announced = await server.start()
         port = announced.listeners[0].port
-        client = Client(Endpoint((("127.0.0.1", port),), own_token(tmp_path)), patience_s=20)
+        client = Client(Endpoint((("127.0.0.1", port),), own_token(tmp_path)), patience_s=60)
         hand = await Hand.connect(broker.port, "publisher", 5, clean=True, expiry_s=0)
 
         async def published(*numbers: int) -> None:

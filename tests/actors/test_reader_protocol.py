@@ -309,6 +309,7 @@ def test_files_that_cannot_be_followed_are_away_and_what_cannot_be_read_is_damag
     with served(said(b"a", b"1")) as broker, caller(broker) as reader:
         (unit,) = reader.plan("#")
         view = broker.views.fresh([0])[0].view
+        broker.views._within_s = 0.0
         cases: list[tuple[Exception, str]] = [
             (StoreDamaged("a block has the wrong checksum"), "DAMAGED"),
             (StoreFailed("it is closed"), "AWAY"),

@@ -184,5 +184,5 @@ def test_a_store_on_a_disk_that_is_really_full_opens_with_the_reserve_and_takes_
     """A file system of its own, 32 MiB, filled to the last byte after a kill: without the reserve it does not open, with it it does."""
     command = f'mount -t tmpfs -o size=32m tmpfs {tmp_path} && exec {sys.executable} -c "$PROGRAM" {tmp_path}'
     environment = {**os.environ, "PROGRAM": FULL_DISK, "PYTHONPATH": str(Path(__file__).parents[2])}
-    ran = subprocess.run([*OWN_MOUNTS, command], env=environment, capture_output=True, text=True, timeout=50, check=False)
+    ran = subprocess.run([*OWN_MOUNTS, command], env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert ran.stdout.splitlines()[-3:] == ["fails True True", "given True True", "opened 200 ()"], ran.stderr

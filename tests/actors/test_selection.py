@@ -98,6 +98,7 @@ async def test_a_zone_of_topics_sets_the_batch_of_its_subscriptions_and_a_zone_o
         "zones.topics.durable_sessions.batch_size=2",
         'zones.clients.client_id_prefixes=["meter-"]',
         "zones.clients.durable_sessions.batch_size=4",
+        "durable_sessions.idle_poll_interval=1h",
     )
     async with OneLoop(tmp_path, sets=sets) as broker:
         publisher = await connect(broker.port, "p")

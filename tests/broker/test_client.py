@@ -15,7 +15,7 @@ from tests.broker.running import free_port
 from tests.broker.wire import Version
 from tests.needs import find_program
 
-pytestmark = [pytest.mark.needs("mosquitto"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.needs("mosquitto")]
 
 
 @pytest.fixture
@@ -89,6 +89,6 @@ async def test_acknowledgements_are_placed_in_the_stream_of_bytes(port: int) -> 
     connection = await client.start()
     for _ in range(50):
         await client.publish("a/b", 1)
-    await client.acknowledged(10)
+    await client.acknowledged(60)
     assert [(each.number, each.begins_at) for each in connection.acknowledgements] == [(n, 4 + 4 * n) for n in range(50)]
     await client.stop()

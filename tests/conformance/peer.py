@@ -25,7 +25,7 @@ from tests.conformance.packets import (
     Will,
 )
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 NO_LOCAL, AS_PUBLISHED, IF_NEW, NO_RETAINED = 4, 8, 0x10, 0x20
 """Bits of subscription options besides QoS."""
 

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tests.actors.one_loop import OneLoop
 from tests.broker.wire import packet
 from tests.conformance import packets
 from tests.conformance.cases import KEPT, ONE_LOOP, VERSIONS
@@ -117,7 +118,7 @@ async def test_a_delayed_will_comes_with_the_first_of_two(port: int, delay_s: in
     since = asyncio.get_running_loop().time()
     peer.drop()
     assert (await watcher.take()).payload == b"gone"
-    assert 0.9 <= asyncio.get_running_loop().time() - since < 8
+    assert 0.9 <= asyncio.get_running_loop().time() - since < 40
 
 
 async def test_a_delayed_will_comes_at_once_when_the_session_ends_with_the_connection(port: int) -> None:
@@ -139,15 +140,20 @@ async def test_a_delayed_will_comes_when_a_clean_start_ends_the_session(port: in
 
 
 @pytest.mark.slow
-async def test_a_delayed_will_does_not_come_when_the_client_is_back_in_time(port: int) -> None:
+async def test_a_delayed_will_does_not_come_when_the_client_is_back_in_time(broker: OneLoop, port: int) -> None:
     """The will of another client that is lost later, with a longer delay, is the only one to come.  5: [MQTT-3.1.3-9]."""
     watcher, topic = await _watched(port, 5)
-    peer = await _delayed(port, topic, 2, 3600)
+    peer = await _delayed(port, topic, 200, 3600)
     peer.drop()
     assert (await Peer.connect(port, 5, peer.client, kept=True)).present
-    other = await Peer.connect(port, 5, kept=True, will=Will(topic, b"the other", properties=[(WILL_DELAY, 3)]))
+    other = await Peer.connect(port, 5, kept=True, will=Will(topic, b"the other", properties=[(WILL_DELAY, 300)]))
     other.drop()
-    assert (await watcher.take()).payload == b"the other"
+    came = asyncio.ensure_future(watcher.take())
+    while not (await asyncio.wait([came], timeout=1.0))[0]:
+        # In steps, as no clock stands while a broker learns that somebody is lost.
+        broker.later(150_000)
+    assert came.result().payload == b"the other"
+    await watcher.nothing_but(await Peer.connect(port, 5), topic)
 
 
 # ---------------------------------------------------------------------------------------------- as what
@@ -189,6 +195,6 @@ async def test_a_will_has_the_properties_it_was_given(port: int, kept: bool) -> 
 async def test_a_will_may_expire(port: int) -> None:
     """Its message expiry begins when it is published."""
     watcher, topic = await _watched(port, 5)
-    peer = await Peer.connect(port, 5, will=Will(topic, properties=[(MESSAGE_EXPIRY, 100)]))
+    peer = await Peer.connect(port, 5, will=Will(topic, properties=[(MESSAGE_EXPIRY, 1000)]))
     peer.drop()
-    assert (await watcher.take()).get(MESSAGE_EXPIRY) in range(90, 101)
+    assert (await watcher.take()).get(MESSAGE_EXPIRY) in range(900, 1001)

@@ -30,7 +30,7 @@ def test_the_required_faults_are_among_the_planted_and_each_has_its_seed() -> No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))
 def test_a_planted_fault_is_caught(fault: Fault) -> None:
     # Property: by a seed that holds without the fault: the recorded one as long as nothing moves the histories, else the first that does.

@@ -16,7 +16,7 @@ from tests.faultdisk.spoken import Spoken
 from tests.faultdisk.trace import Flag, Op, Trace
 from tests.faultdisk.wal import records
 
-pytestmark = [pytest.mark.needs("gcc"), pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.needs("gcc"), pytest.mark.slow]
 
 
 class Program(Spoken):

@@ -14,7 +14,7 @@ from tests.faultdisk.control import FaultDisk
 from tests.faultdisk.forget import Forgotten, forget_unsynced
 from tests.faultdisk.trace import RECORD, Flag, Op, events
 
-pytestmark = [pytest.mark.needs("gcc"), pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.needs("gcc"), pytest.mark.slow]
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def _own_bytes() -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", range(0, CASES, CHUNK))
 def test_whatever_is_sent_is_answered_closed_or_served(first: int) -> None:
     """No exception, well-formed answers, a reason where the version has one, the same however it is cut, an honest client served."""

@@ -18,7 +18,7 @@ from tests.faultdisk.control import FaultDisk
 from tests.gates.order import Proof, prove
 from tests.needs import ROOT
 
-pytestmark = [pytest.mark.needs("gcc"), pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.needs("gcc"), pytest.mark.slow]
 MESSAGES = 200
 
 

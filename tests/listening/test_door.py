@@ -154,7 +154,7 @@ async def test_without_descriptors_nobody_is_lost(house: House, tmp_path: Path, 
             os.close(descriptor)
     (alarm,) = read_alarms(tmp_path)
     assert alarm.kind == "descriptors" and "listeners.tcp: too many open files" in alarm.cause
-    assert await asyncio.wait_for(loop.sock_recv(waiting, 4), 5) == CONNACK
+    assert await asyncio.wait_for(loop.sock_recv(waiting, 4), 60) == CONNACK
     await house.turns(lambda: not read_alarms(tmp_path))
     waiting.close()
 

@@ -34,7 +34,7 @@ def require_right(chosen: list[Life], seed: int, crashes: bool = False) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_life_is_as_the_specification_says(part: int) -> None:
     """Sessions, what they hold, and wills: at both ends of every way a connection can end, and for the second and third one."""
@@ -42,7 +42,7 @@ def test_every_life_is_as_the_specification_says(part: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_lives_are_the_same_while_shards_crash() -> None:
     """Timers, sessions and wills are rows of records: killed or without power, a home goes on where it was, and a will comes once."""
     require_right(Random(SEED + 1).sample(full(), CRASHED), SEED * 10_000 + 5_000, crashes=True)

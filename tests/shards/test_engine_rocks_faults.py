@@ -12,7 +12,7 @@ from tests.faultdisk.forget import forget_unsynced
 from tests.faultdisk.spoken import Spoken
 from tests.faultdisk.trace import Op
 
-pytestmark = [pytest.mark.needs("gcc"), pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.needs("gcc"), pytest.mark.slow]
 
 # One command a line; each is answered by one line, except that a sync in the background answers when it ends.
 PROGRAM = """

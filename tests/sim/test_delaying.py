@@ -18,7 +18,7 @@ def test_what_is_delayed_comes_once_and_in_time_whatever_breaks(tens: int) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))
 def test_a_fault_of_what_waits_is_found(fault: type[Planted]) -> None:
     """By a seed that holds without the fault."""

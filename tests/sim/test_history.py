@@ -26,6 +26,6 @@ def test_one_seed_gives_one_history_whatever_the_process_and_its_hash_seed() -> 
         for order, hash_seed in ((words, "0"), (words[::-1], "4711"))
     ]
     here = [run(seed).history for seed in SEEDS]
-    there = [other.communicate(timeout=120)[0].split() for other in others]
+    there = [other.communicate(timeout=240)[0].split() for other in others]
     assert there == [here, here[::-1]]
     assert len(set(here)) == len(SEEDS)

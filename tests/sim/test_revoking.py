@@ -18,7 +18,7 @@ def test_a_right_that_goes_stops_everything_it_allowed(tens: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))
 def test_a_place_that_does_not_ask_is_found(fault: type[Planted]) -> None:
     """By a seed that holds without the fault."""
