@@ -107,7 +107,7 @@ def peer(tmp_path: Path) -> Path:
 
 def call(peer: Path, word: str, data: Path, **environment: str) -> str:
     return subprocess.run(
-        [str(peer), word, str(data), "1"], check=True, capture_output=True, text=True, env={**os.environ, **environment}, timeout=30
+        [str(peer), word, str(data), "1"], check=True, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
     ).stdout.strip()
 
 
@@ -175,7 +175,7 @@ def test_a_benchmark_that_is_ended_leaves_no_broker(tmp_path: Path) -> None:
     assert running.stderr is not None
     assert running.stderr.readline().startswith("ingest")
     running.terminate()
-    assert running.wait(30) == 143
+    assert running.wait(120) == 143
     running.stderr.close()
     assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and str(tmp_path) in command_line(pid)]
     assert not list(tmp_path.glob("bench-*"))

@@ -26,7 +26,7 @@ def test_cpu_of_a_child_that_has_ended_is_counted() -> None:
     before = meter.measure({"me": [os.getpid()]})["me"].cpu_s
     subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True)
     spent = meter.measure({"me": [os.getpid()]})["me"].cpu_s - before
-    assert 0.28 <= spent < 1
+    assert 0.28 <= spent < 3
 
 
 def test_memory_and_bytes_written_are_those_of_the_group() -> None:
@@ -38,8 +38,8 @@ def test_memory_and_bytes_written_are_those_of_the_group() -> None:
 
 
 def test_the_disk_probe_times_something(tmp_path: Path) -> None:
-    """More than nothing, less than a second, and it leaves no file."""
-    assert 0 < meter.fdatasync_p50_ms(tmp_path, rounds=3) < 1000
+    """More than nothing, less than a minute, and it leaves no file."""
+    assert 0 < meter.fdatasync_p50_ms(tmp_path, rounds=3) < 60_000
     assert list(tmp_path.iterdir()) == []
 
 

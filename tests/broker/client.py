@@ -27,6 +27,8 @@ from tests.broker.history import Delivery, History, parse_payload, payload_of
 from tests.broker.wire import Version
 
 CONNECT_TIMEOUT_S = 15.0
+"""Of one attempt; there is always another."""
+PATIENCE_S = 60.0
 RETRY_S = (0.05, 0.1, 0.2, 0.5)
 KEEP_ALIVE_S = 60
 
@@ -107,7 +109,7 @@ class Client:
 
     # ------------------------------------------------------------------- life
 
-    async def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
+    async def start(self, timeout_s: float = PATIENCE_S) -> Connection:
         """Connect, and stay connected from now on; returns when the first CONNACK is there."""
         self._task = asyncio.create_task(self._live(), name=f"client {self.client_id}")
         await self._until(self.connected, timeout_s, "was not connected")
@@ -207,7 +209,7 @@ class Client:
 
     # --------------------------------------------------------------- subscribing
 
-    async def subscribe(self, topic_filter: str, qos: int, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    async def subscribe(self, topic_filter: str, qos: int, timeout_s: float = PATIENCE_S) -> None:
         """Returns after the SUBACK; from its arrival on, matching messages are due to this session."""
         assert self._writer is not None
         packet_id = self._free_id()

@@ -23,9 +23,9 @@ import time
 from typing import Protocol
 
 QUIET_S = 1.5
-STALLED_S = 30.0
+STALLED_S = 60.0
 ACK_S = 60.0
-CONNECT_S = 20.0
+CONNECT_S = 60.0
 EXPIRY_S = 86_400
 
 Arrived = tuple[str, str, int, bool]

@@ -31,10 +31,12 @@ from typing import Self
 
 import psutil
 
-UP_DEADLINE_S = 60
-DOWN_DEADLINE_S = 60
-STATUS_DEADLINE_S = 20
-GONE_DEADLINE_S = 15
+UP_DEADLINE_S = 100
+DOWN_DEADLINE_S = 100
+STATUS_DEADLINE_S = 60
+GONE_DEADLINE_S = 60
+READY_DEADLINE_S = 60
+UNLISTED_S = 20
 MARK = "HOLDFAST_TEST_BROKER"
 LAUNCHER_ROLE = "launcher"
 QUIET_RAY = {"ray.dashboard": "false", "admin.enable": "false"}
@@ -188,6 +190,14 @@ class RunningBroker:
         self._remember(status.pids())
         return status
 
+    def ready_status(self) -> Status:
+        """When it says that it is ready; a gateway that does not answer one look within half a second may only be waiting for its turn."""
+        deadline = time.monotonic() + READY_DEADLINE_S
+        while not (status := self.status()).ready:
+            if time.monotonic() > deadline:
+                raise CommandFailed(f"`holdfast status` says not ready for {READY_DEADLINE_S} s: {status}")
+        return status
+
     def down(self) -> None:
         """Stop it gracefully; returns when its processes are gone."""
         self._run(["down", "--data-dir", str(self.data_dir)], DOWN_DEADLINE_S, {})
@@ -271,7 +281,7 @@ class RunningBroker:
 
     def unlisted(self) -> list[str]:
         """Processes of this broker that its status does not list; a command of ours that is ending may be among them for a moment."""
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + UNLISTED_S
         while True:
             listed = set(self.status().pids())
             found = [pid for pid in self._marked() if pid not in listed and alive(pid)]

@@ -16,10 +16,11 @@ from actors.access.publishing import NAME as BUNDLE
 from tests.actors.hand import Hand
 from tests.broker import wire
 from tests.broker.running import QUIET_RAY, CommandFailed, Options, RunningBroker
+from tests.broker.standing import Standing
 
 DENIED = 0x87
 TAKEN_AWAY_WITHIN_S = 1.0
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 
 RULES = """\
 version = 1
@@ -130,11 +131,12 @@ async def test_a_right_is_gone_within_a_second_of_the_change_of_its_file(ruled: 
     listening = asyncio.create_task(listen())
     assert await allowed()
     changed_at, before_s = time.time(), ruled.announced_at()
-    ruled.rules.write_text(RULES.replace("[[rule]]\n", '[[rule]]\ndeny = ["all"]\ntopics = ["news/#"]\n[[rule]]\n', 1))
-    await until(denied, PATIENCE_S, "the right was still there")
-    announced_at = ruled.announced_at()
-    assert announced_at > before_s and await denied()
-    await asyncio.sleep(TAKEN_AWAY_WITHIN_S)
+    async with Standing() as standing:
+        ruled.rules.write_text(RULES.replace("[[rule]]\n", '[[rule]]\ndeny = ["all"]\ntopics = ["news/#"]\n[[rule]]\n', 1))
+        await until(denied, PATIENCE_S, "the right was still there")
+        announced_at = ruled.announced_at()
+        assert announced_at > before_s and await denied()
+        await asyncio.sleep(TAKEN_AWAY_WITHIN_S)
     ruled.rules.write_text(RULES)
     last = max(accepted), max(heard)
     await until(allowed, PATIENCE_S, "the right did not come back")
@@ -143,7 +145,7 @@ async def test_a_right_is_gone_within_a_second_of_the_change_of_its_file(ruled: 
     after = [at - announced_at for at in last]
     found = f"announced {announced_at - changed_at:.2f} s after the change; behind that PUBLISH was taken for {after[0]:.2f} s"
     print(f"{found}, and the last message came after {after[1]:.2f} s")
-    assert max(after) < TAKEN_AWAY_WITHIN_S, found
+    assert max(after) < TAKEN_AWAY_WITHIN_S + standing.seconds, found
 
 
 async def test_reload_puts_rules_in_force(ruled: Ruled) -> None:
@@ -165,17 +167,19 @@ async def test_a_retained_message_goes_with_the_right_of_its_publisher(ruled: Ru
     publisher = await Hand.connect(port, "keeper", 5)
     await publisher.published("news/kept", "k", retain=True)
 
+    await publisher.published("here/kept", "k", retain=True)
+
     async def given() -> bool:
+        """Whether it comes before one that is asked for behind it; a broker of one shard gives them in that order."""
         reader = await Hand.connect(port, "looks", 5, clean=True)
         reader.ask("news/kept", 0)
+        reader.ask("here/kept", 0)
         try:
-            async with asyncio.timeout(0.5):
-                # It may come before the SUBACK, as MQTT allows.
-                while (packet := await reader.packet()).kind != wire.PUBLISH:
-                    pass
-                return bool(packet.flags & 1)
-        except TimeoutError:
-            return False
+            # It may come before the SUBACK, as MQTT allows.
+            while (packet := await reader.packet()).kind != wire.PUBLISH:
+                pass
+            assert packet.flags & 1
+            return wire.read_publish(5, packet.flags, packet.body).topic == "news/kept"
         finally:
             reader.drop()
 
@@ -187,7 +191,8 @@ async def test_a_retained_message_goes_with_the_right_of_its_publisher(ruled: Ru
     await until(kept, PATIENCE_S, "it was still given out")
     ruled.rules.write_text(RULES)
     await until(given, PATIENCE_S, "it did not come back")
-    await publisher.published("news/kept", "", retain=True)
+    for topic in ("news/kept", "here/kept"):
+        await publisher.published(topic, "", retain=True)
     await publisher.close()
 
 

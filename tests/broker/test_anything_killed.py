@@ -18,7 +18,7 @@ pytestmark = pytest.mark.parametrize(
 )
 
 BACK_S = 20.0
-SETTLE_S = 15.0
+SETTLE_S = 60.0
 PER_SECOND = 40.0
 
 

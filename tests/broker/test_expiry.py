@@ -33,13 +33,23 @@ async def make(broker: RunningBroker, client: str, expiry_s: int) -> Hand:
 
 
 async def test_a_session_ends_two_seconds_after_its_client_has_gone(broker: RunningBroker) -> None:
-    """Whoever comes back before finds it, and the time counts anew from there."""
-    await (await make(broker, "x-2", 2)).close()
-    for _ in range(2):
+    """Whoever comes back before finds it, and the time counts anew from there.  Where the machine made that too late, it is tried again."""
+    client = next(clients := (f"x-{number}" for number in range(20)))
+    hand, returns = await make(broker, client, 2), 0
+    while returns < 2:
+        left = time.monotonic()
+        await hand.close()
         await asyncio.sleep(1.5)
-        assert await present(broker, "x-2", 2)
+        hand = await Hand.connect(broker.port, client, 5, expiry_s=2)
+        returns += 1
+        if not hand.present:
+            assert time.monotonic() > left + 2, "it has ended early"
+            hand.drop()
+            client, returns = next(clients), 0
+            hand = await make(broker, client, 2)
+    await hand.close()
     await asyncio.sleep(2.1)
-    assert not await present(broker, "x-2", 2)
+    assert not await present(broker, client, 2)
 
 
 @pytest.mark.slow

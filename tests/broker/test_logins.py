@@ -16,13 +16,14 @@ import jwt
 import pytest
 
 from tests.broker.running import QUIET_RAY, Options, RunningBroker
+from tests.broker.standing import Standing
 from tests.conformance.packets import CONNACK, connect
 from tests.conformance.peer import Peer, fresh
 from tests.needs import find_program
 
 pytestmark = pytest.mark.needs("mosquitto")
 PASSWORD, NEW, TOKEN_SECRET = "hunter2-in-no-log", "hunter3-in-no-log", "token-secret-in-no-log-0123456789"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 PLUGIN = """
 import asyncio, os, time
 from actors.plugin.port import Verdict
@@ -140,11 +141,13 @@ async def test_a_plugin_that_ends_is_there_again(guarded: Guarded) -> None:
 async def test_a_plugin_that_stands_still_is_replaced(guarded: Guarded) -> None:
     """Within a while; each of its logins is a no within the deadline, then at once, with an alarm, and everybody else is served as ever."""
     asked = [asyncio.create_task(guarded.code(user, PASSWORD)) for user in ("blocks", *["plug"] * 5)]
-    began = time.monotonic()
-    assert await guarded.code("ann", NEW) == 0
-    took = time.monotonic() - began
-    assert await asyncio.gather(*asked) == [0x88] * 6
-    assert took < 1.5 and time.monotonic() - began < 6, took
+    async with Standing() as standing:
+        began = time.monotonic()
+        assert await guarded.code("ann", NEW) == 0
+        took = time.monotonic() - began - standing.seconds
+        assert await asyncio.gather(*asked) == [0x88] * 6
+        all_took = time.monotonic() - began - standing.seconds
+    assert took < 1.5 and all_took < 6, (took, all_took)
     words = guarded.holdfast("status", "--json", "--data-dir", str(guarded.broker.data_dir)).stdout
     assert any("plugin" in alarm["cause"] for alarm in json.loads(words)["alarms"])
     await guarded.until("plug", PASSWORD, 0)

@@ -21,8 +21,8 @@ from tests.broker.running import QUIET_RAY, Options, RunningBroker
 from tests.holdfast_spark.signed import Signed
 
 pytestmark = [pytest.mark.slow]
-GONE_S = 30.0
-SEALED_S = 30.0
+GONE_S = 60.0
+SEALED_S = 60.0
 
 
 @pytest.fixture(scope="module")

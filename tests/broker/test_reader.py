@@ -38,7 +38,7 @@ pytestmark = pytest.mark.parametrize(
 )
 
 LIVE_S = 10.0
-WITHIN_S = 40.0
+WITHIN_S = 120.0
 Row = tuple[int, int, int, bytes]
 """Shard, generation, position, payload."""
 
@@ -59,6 +59,10 @@ class Follower(threading.Thread):
         self.failure: BaseException | None = None
         self.done = threading.Event()
         self._client = client_of(broker)
+
+    def has_seen_enough(self) -> bool:
+        """Rounds, and generations that rolled meanwhile; or it has failed."""
+        return self.failure is not None or (self.rounds > 5 and len({generation for _, generation, _, _ in list(self.rows)}) >= 3)
 
     def run(self) -> None:
         try:
@@ -106,7 +110,7 @@ async def test_scans_beside_live_writes_rolls_and_kills_are_exact(broker: Runnin
             payloads = [f"{number}:{10 * count + each}" for each in range(10)]
             await hand.published(f"plant/{number}/t{count % 7}", *payloads)
             acknowledged.extend(payload.encode() for payload in payloads)
-            if time.monotonic() > until:
+            if time.monotonic() > until and all(follower.has_seen_enough() for follower in followers):
                 return
             await asyncio.sleep(0.02)
 
@@ -145,10 +149,10 @@ def test_all_who_demand_a_reader_get_the_same_one_and_status_shows_it(broker: Ru
     with client_of(broker) as client:
         # It stays while somebody is connected, however long a status takes.
         client.hello()
-        status = broker.status()
+        status = broker.ready_status()
     (listener,) = [each for each in status.listeners if each.kind == "pipeline"]
     assert (listener.gateway, (listener.host, listener.port)) == ("reader-0", found[0])
-    assert len(status.pids("reader")) == 1 and status.ready
+    assert len(status.pids("reader")) == 1
     assert (broker.data_dir / "pipeline.token").stat().st_mode & 0o777 == 0o600
 
 
@@ -160,11 +164,12 @@ def test_a_killed_reader_is_back_at_its_port_and_an_idle_one_ends(broker: Runnin
         broker.kill(pid)
         assert client.cuts()["store"] == before["store"]
         address = demand(broker.data_dir)
-    deadline = time.monotonic() + IDLE_S + 15
+    deadline = time.monotonic() + IDLE_S + 60
     while broker.status().pids("reader"):
         assert time.monotonic() < deadline
         time.sleep(0.2)
-    assert broker.unlisted() == [] and broker.status().ready
+    assert broker.unlisted() == []
+    broker.ready_status()
     assert demand(broker.data_dir) == address
     with client_of(broker) as client:
         assert client.cuts()["store"] == before["store"]

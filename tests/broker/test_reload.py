@@ -16,7 +16,7 @@ import pytest
 from tests.actors.hand import Ended, Hand
 from tests.broker.running import QUIET_RAY, Options, RunningBroker
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 LENGTH = "durable_storage.messages.generation_length"
 LAYOUT = "durable_storage.messages.layout.type"
 

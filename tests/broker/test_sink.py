@@ -65,7 +65,8 @@ async def received(subscriber: Hand, count: int, marks: Path) -> list[tuple[str,
     while len(found) < count:
         assert time.monotonic() < until, f"{len(found)} of {count} messages came: {Counter(topic for topic, _ in found)}"
         try:
-            packet = await subscriber.packet()
+            async with asyncio.timeout(10):
+                packet = await subscriber.packet()
         except TimeoutError:
             # Spark takes its time; the broker must not take us for gone.
             subscriber.send(wire.PINGREQ)

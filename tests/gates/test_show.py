@@ -41,7 +41,7 @@ def gates(monkeypatch: pytest.MonkeyPatch) -> None:
     modules = {1: passing, 2: failing, 3: raising, 4: hanging, 5: timing_out_itself}
     for number, run in modules.items():
         module = types.ModuleType(f"gate_77_{number}_x")
-        module.__dict__.update(run=run, LIMIT_S=0.05)
+        module.__dict__.update(run=run, LIMIT_S=0.05 if run is hanging else 60.0)
         monkeypatch.setitem(sys.modules, module.__name__, module)
     names = {number: f"gate_77_{number}_x" for number in range(1, 7)}
     monkeypatch.setattr(show, "gates_of", lambda issue: names if issue == 77 else {})
