@@ -33,7 +33,7 @@ USES_SPARK = ("holdfast_spark", "pipeline", "lake")
 # A broker start is allowed 60 s by itself; the tests that use one need room for it.
 BROKER_TEST_TIMEOUT_S = 400
 # A session takes ten seconds of a core to start, and Spark's first job as much again, whichever test comes first.
-SPARK_TEST_TIMEOUT_S = 420
+SPARK_TEST_TIMEOUT_S = 600
 SLOW_SECONDS = 0.25
 
 # Time says nothing about our code on a machine that others use too. CI draws the same examples every time, so that red is

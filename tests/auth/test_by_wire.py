@@ -165,26 +165,36 @@ async def test_an_entry_that_goes_or_changes_ends_connections(broker: Broker) ->
 
 async def test_a_token_that_ends_ends_its_connection(broker: Broker) -> None:
     """Then, and not before."""
-    began = time.time()
-    peer, code = await broker.login(5, password=token(exp=int(began) + 2))
-    assert code == 0
-    await peer.alive()
+    while True:
+        ends = int(time.time()) + 2
+        peer, code = await broker.login(5, password=token(exp=ends))
+        if code == 0:
+            break
+        # The machine stood still until it had ended.
+        assert time.time() >= ends, f"CONNACK {code:#04x} before its end"
     await peer.closed(0x87)
-    assert 0.9 < time.time() - began < 8
+    assert ends <= time.time() < ends + 40
 
 
 async def test_a_flood_of_wrong_logins_delays_nobody_who_is_there(broker: Broker) -> None:
     """Threads check them, below the loop in priority, and one address has its part of their queue."""
     there, _ = await broker.login(5, username="ann", password=PASSWORD.encode())
+    calm = await median_of_waits(there)
     peers = [await Peer.open(broker.port, 5, connect(5, fresh("c"), username=f"u{number}", password=b"x")) for number in range(150)]
+    flooded = await median_of_waits(there)
+    codes = [(await peer.answer(CONNACK)).code for peer in peers]
+    assert set(codes) <= {0x86, 0x89}
+    assert flooded < max(0.5, 20 * calm), (calm, flooded)
+
+
+async def median_of_waits(peer: Peer) -> float:
+    """Seconds for a publish to be acknowledged."""
     waits = []
     for _ in range(20):
         began = time.perf_counter()
-        await there.publish("a", qos=1)
+        await peer.publish("a", qos=1)
         waits.append(time.perf_counter() - began)
-    codes = [(await peer.answer(CONNACK)).code for peer in peers]
-    assert set(codes) <= {0x86, 0x89}
-    assert sorted(waits)[10] < 0.5, waits
+    return sorted(waits)[10]
 
 
 async def test_a_file_that_is_not_there_lets_nobody_in(tmp_path: Path) -> None:

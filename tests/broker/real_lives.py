@@ -20,9 +20,11 @@ from tests.lives.table import Ending, Kind, Life, Stranger
 
 PREFIXES = ("lives", "killed")
 """Of the stage whose gateways live, and of the other one."""
+TURNS = 3
+"""So many times the same lives may be lived, each time by other clients."""
 SETTINGS = {
     "gateway.count": "2",
-    "zones.memory.client_id_prefixes": json.dumps([f"{prefix}-{Kind.MEMORY.value}-" for prefix in PREFIXES]),
+    "zones.memory.client_id_prefixes": json.dumps([f"{prefix}{turn}-{Kind.MEMORY.value}-" for prefix in PREFIXES for turn in range(TURNS)]),
     "zones.memory.durable_sessions.enable": "false",
 }
 """What the broker is to be started with."""
@@ -123,19 +125,19 @@ class RealPort:
             self._killed.set()
 
 
-async def live(broker: RunningBroker, lives: list[Life]) -> dict[Life, list[str]]:
+async def live(broker: RunningBroker, lives: list[Life], turn: int = 0) -> dict[Life, list[str]]:
     """What was wrong with each life that was not as it should be.  Strangers do not come here: nobody has a name."""
     lives = [replace(life, stranger=Stranger.NOBODY, stranger_version=5, stranger_clean=True) for life in lives]
     found: dict[Life, list[str]] = {}
     for killed, prefix in enumerate(PREFIXES):
         chosen = [life for life in lives if (life.ending is Ending.KILLED) is bool(killed)]
         if chosen:
-            found.update(await _together(broker, chosen, prefix))
+            found.update(await _together(broker, chosen, f"{prefix}{turn}"))
     return found
 
 
 async def _together(broker: RunningBroker, lives: list[Life], prefix: str) -> dict[Life, list[str]]:
-    status = await asyncio.to_thread(broker.status)
+    status = await asyncio.to_thread(broker.ready_status)
     pids = {each.name: each.pid for each in status.processes if each.role == "gateway"}
     names = sorted(pids)
     killed = sum(1 for life in lives if life.ending is Ending.KILLED)

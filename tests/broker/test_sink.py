@@ -29,7 +29,7 @@ WAIT_S = 120.0
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("spark"),
-    pytest.mark.timeout(420),
+    pytest.mark.timeout(600),
     pytest.mark.parametrize("broker", [Options({**QUIET_RAY, "pipeline.listen": "127.0.0.1:0"})], indirect=True, ids=["reader"]),
 ]
 

@@ -123,7 +123,7 @@ def test_a_broker_whose_store_is_gone_does_not_start_and_says_which(tmp_path: Pa
     (tmp_path / "known-stores").mkdir()
     (tmp_path / "known-stores" / "1").write_text("")
     command = [sys.executable, "-m", "cli.main", "up", "--detach", "--data-dir", str(tmp_path), "--port", "0"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert f"the store of shard 1 is not at {tmp_path}/shards/1" in done.stderr
     assert not (tmp_path / "shards").exists() and not (tmp_path / "run.json").exists()

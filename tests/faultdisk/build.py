@@ -41,7 +41,7 @@ def compiled(name: str, here: Path, sources: tuple[str, ...]) -> Path:
     target.parent.mkdir(mode=0o700, exist_ok=True)
     fresh = target.with_suffix(f".{os.getpid()}")
     units = [str(here / source) for source in sources if source.endswith(".c")]
-    done = subprocess.run([compiler, *FLAGS, "-o", str(fresh), *units, "-ldl", "-lpthread"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([compiler, *FLAGS, "-o", str(fresh), *units, "-ldl", "-lpthread"], capture_output=True, text=True, timeout=200)
     if done.returncode != 0:
         raise CannotBuild(done.stderr.strip())
     fresh.rename(target)

@@ -120,10 +120,10 @@ def test_what_a_failed_sync_dropped_never_becomes_durable(disk: FaultDisk) -> No
         append + "os.write(f, b'b' * 10)\ntry: os.fsync(f)\nexcept OSError as e: print(e.errno)\nos.write(f, b'c' * 10); os.fsync(f)\n"
     )
     environment = {**os.environ, **disk.environment()}
-    subprocess.run([sys.executable, "-c", careful, str(path)], env=environment, check=True, timeout=20)
+    subprocess.run([sys.executable, "-c", careful, str(path)], env=environment, check=True, timeout=120)
     disk.fail_syncs(1)
     done = subprocess.run(
-        [sys.executable, "-c", careless, str(path)], env=environment, check=True, timeout=20, capture_output=True, text=True
+        [sys.executable, "-c", careless, str(path)], env=environment, check=True, timeout=120, capture_output=True, text=True
     )
     assert done.stdout.strip() == str(errno.EIO)
     assert path.read_bytes() == b"a" * 10 + b"b" * 10 + b"c" * 10

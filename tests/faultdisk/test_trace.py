@@ -26,7 +26,7 @@ def run(disk: FaultDisk, body: str, *, sockets: str = "") -> str:
     """Run a few lines of Python in the watched directory; return what they print."""
     environment = {**os.environ, **disk.environment(sockets=sockets)}
     program = "import os, sys, threading, subprocess, shutil, socket\n" + body
-    done = subprocess.run([sys.executable, "-c", program], env=environment, cwd=disk.root, timeout=30, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, cwd=disk.root, timeout=120, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

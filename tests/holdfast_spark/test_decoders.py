@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs("spark"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("spark"), pytest.mark.timeout(600)]
 
 JSON = ("plant/+/temp", "json", "celsius DOUBLE, unit STRING")
 

@@ -219,7 +219,7 @@ def test_a_frame_that_stops_half_way_is_late(pair: tuple[socket.socket, socket.s
     begun = time.monotonic()
     with pytest.raises(Late):
         Wire(ours, wait_s=0.02).receive()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 60
 
 
 def test_who_takes_nothing_is_late(pair: tuple[socket.socket, socket.socket]) -> None:

@@ -213,7 +213,7 @@ def test_the_rate_is_kept_over_the_whole_task(reader: TakingReader) -> None:
 
 # ---------------------------------------------------------------------------------------------- in Spark
 
-in_spark = [pytest.mark.slow, pytest.mark.needs("spark"), pytest.mark.timeout(420)]
+in_spark = [pytest.mark.slow, pytest.mark.needs("spark"), pytest.mark.timeout(600)]
 
 
 def numbered(spark: SparkSession, count: int, partitions: int) -> DataFrame:

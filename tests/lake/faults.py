@@ -26,8 +26,8 @@ from tests.lake.supervisor import Supervisor
 Fault = Literal["worker", "driver", "jvm", "reader", "shard", "gateway", "cut"]
 FAULTS: tuple[Fault, ...] = ("worker", "driver", "jvm", "reader", "shard", "gateway", "cut")
 READER_ROLE = "reader"
-VICTIM_S = 30.0
-CUT_S = 30.0
+VICTIM_S = 120.0
+CUT_S = 120.0
 CUT_BYTES = (1, 1_000_000)
 """Drawn so that each power of two is as likely as the next: the head of a frame is cut as often as its middle."""
 

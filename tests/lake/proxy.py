@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 CHUNK = 65536
-CONNECT_S = 5.0
+CONNECT_S = 60.0
 _RESET = struct.pack("ii", 1, 0)
 
 Address = tuple[str, int]

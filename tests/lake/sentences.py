@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WORDS_MAX = 400
-COMMAND_S = 180.0
+COMMAND_S = 300.0
 _TRACE = re.compile(r'Traceback|^\s+File "|Error:|Exception|\.py\b|\bat org\.apache\.', re.M)
 _NOT_SAID = re.compile(r"^(Spark UI: .*|WARNING: .*|\s*)$")
 """Lines that are no answer: where to watch, and the JVM's own."""

@@ -26,7 +26,7 @@ import psutil
 from tests.broker.running import MARK, alive, marked
 
 Part = Literal["driver", "jvm", "worker"]
-GONE_S = 15.0
+GONE_S = 60.0
 POLL_S = 0.1
 PAUSE_S = 0.5
 """Before a program that has ended is started again."""

@@ -12,6 +12,7 @@ import pytest
 from tests.lake.proxy import Address, CuttingProxy
 
 ANSWER = bytes(range(256)) * 2000
+WAIT_S = 60.0
 
 
 @contextmanager
@@ -45,7 +46,7 @@ def answering(answer: bytes = ANSWER) -> Iterator[Address]:
 
 def ask(address: Address, wanted: int = len(ANSWER)) -> bytes:
     """What comes until so many bytes are there, or the connection ends."""
-    with socket.create_connection(address, 5) as asking:
+    with socket.create_connection(address, WAIT_S) as asking:
         asking.sendall(b"all\n")
         found = b""
         while len(found) < wanted and (data := asking.recv(65536)):
@@ -82,7 +83,7 @@ def test_a_connection_can_be_reset() -> None:
 def test_bytes_count_from_where_the_cut_was_asked_for() -> None:
     """On a connection that has passed some already."""
     with answering(b"0123456789") as server, CuttingProxy(lambda: server) as proxy:
-        with socket.create_connection(proxy.address, 5) as asking:
+        with socket.create_connection(proxy.address, WAIT_S) as asking:
             asking.sendall(b"x")
             assert asking.recv(100, socket.MSG_WAITALL)[:1] == b"0"
             proxy.cut_after(3)
@@ -112,7 +113,7 @@ def test_closing_ends_what_is_under_way() -> None:
     before = threading.active_count()
     with answering(b"0123456789") as server:
         proxy = CuttingProxy(lambda: server)
-        with socket.create_connection(proxy.address, 5) as asking:
+        with socket.create_connection(proxy.address, WAIT_S) as asking:
             asking.sendall(b"x")
             assert asking.recv(100)
             proxy.close()

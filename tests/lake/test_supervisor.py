@@ -26,7 +26,7 @@ if len(lives.read_text()) >= int(sys.argv[2]):
     sys.exit(0)
 time.sleep(600)
 """
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from typing import Any
 from tests.lake.proxy import Address
 
 JSON, BLOCK = 1, 2
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,13 +128,20 @@ async def test_limits_change_while_the_door_is_open(house: House) -> None:
     await says(first, b"\xc0\0", b"\xd0\0")
 
 
-async def test_without_descriptors_nobody_is_lost(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def waiting() -> Iterator[socket.socket]:
+    with socket.socket() as made:
+        made.setblocking(False)
+        yield made
+
+
+async def test_without_descriptors_nobody_is_lost(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: socket.socket
+) -> None:
     """They wait in the backlog, and are served when there are descriptors again; an alarm says so while it lasts."""
     monkeypatch.setattr(door_module, "EXHAUSTED_PAUSE_S", 0.01)
     monkeypatch.setattr(exhausted, "CALM_SECONDS", 0.03)
     (info,) = await house.open(options())
-    waiting = socket.socket()
-    waiting.setblocking(False)
     taken: list[int] = []
     try:
         while True:
@@ -156,7 +163,6 @@ async def test_without_descriptors_nobody_is_lost(house: House, tmp_path: Path, 
     assert alarm.kind == "descriptors" and "listeners.tcp: too many open files" in alarm.cause
     assert await asyncio.wait_for(loop.sock_recv(waiting, 4), 60) == CONNACK
     await house.turns(lambda: not read_alarms(tmp_path))
-    waiting.close()
 
 
 async def test_after_its_end_nobody_comes_in_and_who_is_there_stays(house: House) -> None:

@@ -32,10 +32,12 @@ def door(
     networks: tuple[str, ...] = HERE,
     tls: TlsOptions | None = None,
     limits: Limits | None = None,
-    connect_ms: int = 5_000,
+    connect_ms: int = 60_000,
 ) -> DoorOptions:
     proxy = ProxyOptions(versions, tuple([ip_network(each) for each in networks]))
-    return DoorOptions("proxied", kind, limits or Limits(100), "127.0.0.1", 0, connect_ms=connect_ms, proxy=proxy, tls=tls)
+    return DoorOptions(
+        "proxied", kind, limits or Limits(100), "127.0.0.1", 0, connect_ms=connect_ms, handshake_ms=60_000, proxy=proxy, tls=tls
+    )
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls", "ws", "wss"])

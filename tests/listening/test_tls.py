@@ -33,8 +33,10 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     house.close()
 
 
-def door(tls: TlsOptions, identity: str = "none", handshake_ms: int = 5_000) -> DoorOptions:
-    return DoorOptions("secure", "tls", Limits(100), "127.0.0.1", 0, tls=tls, identity=identity, handshake_ms=handshake_ms)
+def door(tls: TlsOptions, identity: str = "none", handshake_ms: int = 60_000) -> DoorOptions:
+    return DoorOptions(
+        "secure", "tls", Limits(100), "127.0.0.1", 0, tls=tls, identity=identity, connect_ms=60_000, handshake_ms=handshake_ms
+    )
 
 
 def mutual(authority: Authority, wants: Literal["optional", "required"] = "required", crl: str = "") -> TlsOptions:

@@ -25,7 +25,7 @@ def check_whole(root: Path, *, as_delta: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("form", ["parquet", "delta"])
 def test_an_archiver_that_dies_before_any_step_is_made_good_by_the_next(tmp_path: Path, form: str) -> None:
     """After the crash nothing is acknowledged that is not committed; after the next run the table equals the store."""
@@ -61,7 +61,7 @@ def test_an_archiver_that_dies_before_any_step_is_made_good_by_the_next(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_compaction_that_dies_before_any_step_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """The archive has the same rows after the crash, and after the next compaction; then it has one file an hour."""
     options = Options(format="delta", live_after_ms=0, round_bytes=1)

@@ -88,16 +88,16 @@ def test_a_loss_that_another_archiver_makes_good_is_not_committed(tmp_path: Path
         def other(name: str) -> None:
             if name == "committing":
                 has_read.set()
-                assert may_commit.wait(30)
+                assert may_commit.wait(120)
 
         def mine(name: str) -> None:
             if name == "committing":
                 may_commit.set()
-                thread.join(30)
+                thread.join(120)
 
         thread = threading.Thread(target=archived, args=(broker, tmp_path, one_round), kwargs={"rounds_max": 1, "step": other})
         thread.start()
-        assert has_read.wait(30)
+        assert has_read.wait(120)
         broker.drop(2)
         done = archived(broker, tmp_path, replace(USUAL, lease=None), step=mine)
         assert done.lost == [] and state_of(tmp_path).lost == () and keys_in(tmp_path) == keys_of(published[:30])

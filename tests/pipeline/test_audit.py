@@ -15,7 +15,7 @@ from pipeline.audit import AuditError, Sequence
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SLOW = [pytest.mark.slow, pytest.mark.needs("spark"), pytest.mark.timeout(240)]
+SLOW = [pytest.mark.slow, pytest.mark.needs("spark"), pytest.mark.timeout(600)]
 
 
 def slow(test: Any) -> Any:

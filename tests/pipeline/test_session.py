@@ -95,7 +95,7 @@ def test_serving_clients_needs_nothing_of_spark(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs("spark")
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 def test_a_session_of_a_machine_without_java(tmp_path: Path) -> None:
     """PATH has neither java nor python3, HOME cannot be written: the session works all the same, listens on this machine only, leaves the
     environment as it was, and says one line. A second call is the same session, told what is new."""

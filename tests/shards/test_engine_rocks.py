@@ -133,7 +133,7 @@ def test_a_second_open_of_a_used_directory_is_one_clear_sentence(engine: RocksEn
     code = (
         f"from shards.engine_rocks import RocksEngine\ntry: RocksEngine({str(path)!r})\nexcept Exception as e: print(type(e).__name__, e)"
     )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert answer.stdout == f"StoreInUse {path} is in use: another process has this store open\n"
     engine.write([(0, b"a", b"1")])
 
@@ -190,7 +190,7 @@ def test_dropping_a_family_gives_its_space_back(path: Path) -> None:
     before = engine.size_bytes()
     engine.drop_family(1)
     # Files go in the background, and the log of the dropped family with a later switch of logs: so until enough is gone.
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while engine.size_bytes() >= before - 2_000_000:
         assert time.monotonic() < deadline, f"{before} bytes before the drop, {engine.size_bytes()} long after it"
         engine.write([(0, b"same-%d" % (m % 5), os.urandom(1000)) for m in range(100)])
