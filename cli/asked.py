@@ -107,6 +107,15 @@ def roughly(ms: int) -> str:
     return str(Duration(max(1000, ms - ms % 1000)))
 
 
+def amount(size: float) -> str:
+    """Bytes, as people say them."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
 def number(count: int, what: str) -> str:
     """`1 message`, `2 messages`."""
     return f"{count:,} {what}{'s' * (count != 1)}"

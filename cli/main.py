@@ -30,6 +30,8 @@ COMMANDS = {
     "retained": "cli.retained:retained",
     "shards": "cli.shards:app",
     "ds": "cli.ds:app",
+    "doctor": "cli.doctor:doctor",
+    "sizing": "cli.sizing:sizing",
     "config": "cli.config:app",
     "access": "cli.access:app",
     "storage": "cli.storage:app",

@@ -90,7 +90,7 @@ def lag(
             async def page(cursor: str) -> Page[Lag]:
                 return await inquiry.lags_page(asking, lags, cursor)
 
-            return await pages(page, None, lambda one: bool(one.messages or one.subscriptions))
+            return await pages(page, None, lambda one: bool(one.messages))
 
     found, missing = ask(data_dir, asks)
     found = sorted(found, key=lambda one: (-one.messages, one.client))[:top]
@@ -248,7 +248,7 @@ def _oldest(at_ms: int | None) -> str:
 
 
 def _gone(generations: int) -> str:
-    return f"; {number(generations, 'generation')} that it had not read are gone" if generations else ""
+    return f"; {number(generations, 'generation')} behind its place went, which may have had some for it" if generations else ""
 
 
 def _options(one: Subscription) -> str:

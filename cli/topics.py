@@ -11,9 +11,8 @@ from actors.inquiry import topics as inquiry
 from actors.inquiry.asking import Asking
 from actors.inquiry.stored import Stored
 from actors.inquiry.topics import GenerationRead, Pattern
-from cli.asked import DataDir, Json, ask, end, facts, number, print_json
+from cli.asked import DataDir, Json, amount, ask, end, facts, number, print_json
 from cli.typed import checked_filter
-from config.values import Size
 
 app = typer.Typer(add_completion=False, help="What is learned of topics, how much lies under each, and what a wildcard costs.")
 
@@ -107,7 +106,7 @@ def _print_tree(root: _Level, depth: int) -> None:
     width = max(len(line) for line, _ in lines)
     for line, level in lines:
         about = "about " if level.estimated else ""
-        print(f"{line:<{width}}  {about}{number(level.messages, 'message')}, {Size(level.bytes)}")
+        print(f"{line:<{width}}  {about}{number(level.messages, 'message')}, {amount(level.bytes)}")
 
 
 def _matching(found: list[GenerationRead]) -> str:

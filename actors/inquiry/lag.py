@@ -20,7 +20,7 @@ from actors.inquiry.homes import Found, prefixed, within
 from actors.inquiry.stored import Stored
 from actors.inquiry.subscriptions import Kept, kept_by
 from actors.reader.views import Seen
-from sessions.inquiry_frames import CLIENTS_MAX, ROWS_MAX, LoadedSession, OpenConnection, PlacesOf, PlacesTold, SessionsOf, SessionsTold
+from sessions.inquiry_frames import CLIENTS_MAX, ROWS_MAX, LoadedSession, PlacesOf, PlacesTold, SessionsOf, SessionsTold
 from shards.generations import GenerationDropped, GenerationInfo
 from shards.messages import published_at_of
 from shards.queries import Place, RetentionFound, RetentionState
@@ -69,14 +69,17 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class _Unread:
-    """generation: of the first of these messages, and for how long it is kept once it is sealed."""
+    """generation: of the first of these messages."""
 
     count: int
     counted: bool
     gone: int
     oldest_at_ms: int | None = None
     generation: int = 0
-    period_ms: int = 0
+
+
+_Place = tuple[bytes, Place]
+"""Filter and place, in some shard."""
 
 
 class Lags:
@@ -88,7 +91,9 @@ class Lags:
         config = stored.config
         self._period_ms = config.durable_sessions.message_retention_period.ms
         self._held = config.durable_storage.messages.hold_unread
-        self._counted: dict[tuple[int, bytes, Place], _Unread | None] = {}
+        self._unread: dict[tuple[int, bytes, Place], _Unread] = {}
+        self._periods: dict[int, dict[int, int]] = {}
+        """By shard, for its generations: how long each is kept once it is sealed."""
         self._left: dict[int, dict[int, int | None]] = {}
         """By shard, for its sealed generations: ms until they go, None for what somebody holds."""
 
@@ -106,7 +111,18 @@ class Lags:
             return []
         loaded = await self._loaded(shard, [client.client for client in durable if client.client in live], missing)
         rows = _UnderWay(found)
-        return [await self._lag(client, kept.get(client.client, []), live, loaded.get(client.client), rows, missing) for client in durable]
+        behind = [
+            await self._behind(shard, client.client, kept.get(client.client, []), loaded.get(client.client), missing) for client in durable
+        ]
+        wanted: dict[int, dict[_Place, None]] = {at: {} for client in durable for at in rows.streams(client.client)}
+        for places in behind:
+            for at, filter, place in places:
+                wanted.setdefault(at, {})[filter, place] = None
+        await self._count(wanted, missing)
+        return [
+            await self._lag(client.client, client.client in live, places, loaded.get(client.client), rows, missing)
+            for client, places in zip(durable, behind, strict=True)
+        ]
 
     async def _loaded(self, shard: int, clients: list[bytes], missing: dict[str, None]) -> dict[bytes, LoadedSession]:
         found: dict[bytes, LoadedSession] = {}
@@ -116,36 +132,39 @@ class Lags:
                 found.update({row.client: row for row in told.rows if row.conn})
         return found
 
+    async def _behind(
+        self, home: int, client: bytes, kept: list[Kept], loaded: LoadedSession | None, missing: dict[str, None]
+    ) -> list[tuple[int, bytes, Place]]:
+        """(shard, filter, place) of each subscription that may have something unread there."""
+        filters = {one.sub_id: one.row.filter for one in kept}
+        places = {(one.sub_id, shard): place for one in kept for shard, place in one.places.items()}
+        if loaded is not None:
+            places = await self._places_now(home, client, loaded, places, missing)
+        return [(shard, filters[sub_id], place) for (sub_id, shard), place in places.items() if sub_id in filters]
+
     async def _lag(
-        self, client: AtHome, kept: list[Kept], live: dict[bytes, OpenConnection | None], loaded: LoadedSession | None, rows: _UnderWay,
+        self, client: bytes, connected: bool, places: list[tuple[int, bytes, Place]], loaded: LoadedSession | None, rows: _UnderWay,
         missing: dict[str, None],
     ) -> Lag:  # fmt: skip
-        id = client.client
-        places = {(one.sub_id, shard): place for one in kept for shard, place in one.places.items()}
-        unfinished = rows.unfinished(id)
-        if loaded is not None:
-            unfinished = loaded.waiting + loaded.inflight
-            places = await self._places_now(client.shard, id, loaded, places, missing)
-        filters = {one.sub_id: one.row.filter for one in kept}
+        unfinished = rows.unfinished(client) if loaded is None else loaded.waiting + loaded.inflight
         found: list[SubscriptionLag] = []
-        for (sub_id, shard), place in places.items():
-            unread = await self._unread(shard, filters[sub_id], place, missing) if sub_id in filters else None
+        for shard, filter, place in places:
+            unread = self._unread.get((shard, filter, place))
             if unread is not None and (unread.count or unread.gone):
-                loss_in_ms = await self._loss_in(shard, unread.generation, unread.period_ms, missing) if unread.count else None
+                loss_in_ms = await self._loss_in(shard, unread.generation, missing) if unread.count else None
                 found.append(
-                    SubscriptionLag(
-                        shown(filters[sub_id]), shard, unread.count, unread.counted, unread.gone, unread.oldest_at_ms, loss_in_ms
-                    )
+                    SubscriptionLag(shown(filter), shard, unread.count, unread.counted, unread.gone, unread.oldest_at_ms, loss_in_ms)
                 )
-        losses = [one.loss_in_ms for one in found if one.loss_in_ms is not None]
+        losses = [one.loss_in_ms for one in found]
         if unfinished:
-            losses += await self._losses(rows.streams(id), missing)
+            losses += [await self._loss_in(at, generation, missing) for at, those in rows.streams(client).items() for generation in those]
+        counting = [loss_in_ms for loss_in_ms in losses if loss_in_ms is not None]
         oldest = [one.oldest_at_ms for one in found if one.oldest_at_ms is not None]
         unread_in_all = sum(one.unread for one in found)
-        held = self._held and bool(losses)
+        held = bool(losses) and (self._held or not counting)
         return Lag(
-            shown(id), id in live, unread_in_all + unfinished, all(one.counted for one in found), unread_in_all, unfinished,
-            min(oldest, default=None), None if held else min(losses, default=None), held, tuple(found),
+            shown(client), connected, unread_in_all + unfinished, all(one.counted for one in found), unread_in_all, unfinished,
+            min(oldest, default=None), None if held else min(counting, default=None), held, tuple(found),
         )  # fmt: skip
 
     async def _places_now(
@@ -165,27 +184,24 @@ class Lags:
             if told.whole:
                 return found
 
-    async def _unread(self, shard: int, filter: bytes, place: Place, missing: dict[str, None]) -> _Unread | None:
-        key = (shard, filter, place)
-        if key not in self._counted:
-            self._counted[key] = await self._stored.look(shard, partial(_count, filter, place, self._period_ms), missing)
-        return self._counted[key]
+    async def _count(self, wanted: dict[int, dict[_Place, None]], missing: dict[str, None]) -> None:
+        """One look at each shard, whatever the number of places."""
+        for shard, places in wanted.items():
+            new = [place for place in places if (shard, *place) not in self._unread]
+            if not new and shard in self._periods:
+                continue
+            seen = await self._stored.look(shard, partial(_counted, new, self._period_ms), missing)
+            if seen is not None:
+                found, self._periods[shard] = seen
+                self._unread.update({(shard, *place): unread for place, unread in found.items()})
 
-    async def _losses(self, streams: dict[int, set[int]], missing: dict[str, None]) -> list[int]:
-        """streams: by shard, generations with messages that are under way."""
-        found: list[int | None] = []
-        for shard, generations in streams.items():
-            periods = await self._stored.look(shard, partial(_periods, generations, self._period_ms), missing)
-            for generation, period_ms in (periods or {}).items():
-                found.append(await self._loss_in(shard, generation, period_ms, missing))
-        return [loss_in_ms for loss_in_ms in found if loss_in_ms is not None]
-
-    async def _loss_in(self, shard: int, generation: int, period_ms: int, missing: dict[str, None]) -> int | None:
+    async def _loss_in(self, shard: int, generation: int, missing: dict[str, None]) -> int | None:
+        """None: it is held, or it is gone."""
         if shard not in self._left:
             told = await self._asking.shard(shard, RetentionState(), missing)
             rows = told.generations if isinstance(told, RetentionFound) else []
             self._left[shard] = {number: None if held else max(0, left_ms) for number, _, _, _, left_ms, held in rows}
-        return self._left[shard].get(generation, period_ms)
+        return self._left[shard].get(generation, self._periods.get(shard, {}).get(generation))
 
 
 class _UnderWay:
@@ -219,8 +235,15 @@ def unfinished_by(row: ProgressRow | None) -> int:
 # ---------------------------------------------------------------------------------------------------- in the thread
 
 
-def _count(filter: bytes, place: Place, period_ms: int, seen: Seen) -> _Unread:
-    """What matches behind the place and below the cut."""
+def _counted(places: list[_Place], period_ms: int, seen: Seen) -> tuple[dict[_Place, _Unread], dict[int, int]]:
+    """What lies behind each place; and the periods of all generations."""
+    streams: dict[tuple[int, bytes], list[Stream]] = {}
+    found = {place: _unread(*place, seen, streams) for place in places}
+    return found, {int(info.id): seen.view.period_ms(info, period_ms) for info in seen.view.generations()}
+
+
+def _unread(filter: bytes, place: Place, seen: Seen, streams: dict[tuple[int, bytes], list[Stream]]) -> _Unread:
+    """What matches behind the place and below the cut.  streams: those that are known, by generation and filter."""
     view, upto = seen.view, seen.cut - 1
     count, counted = 0, True
     first: tuple[int, GenerationInfo, Stream, int] | None = None
@@ -228,7 +251,9 @@ def _count(filter: bytes, place: Place, period_ms: int, seen: Seen) -> _Unread:
         if (info.until is not None and info.until <= place.cut) or not counted:
             continue
         try:
-            for stream in view.streams_in(info.id, filter):
+            if (info.id, filter) not in streams:
+                streams[info.id, filter] = view.streams_in(info.id, filter)
+            for stream in streams[info.id, filter]:
                 begin = after = _reached(place, info.id, stream.static)
                 while after < upto and counted:
                     columns = view.bulk(info.id, stream, after, upto, min(_CHUNK_ROWS, COUNT_MAX - count), _CHUNK_BYTES)
@@ -246,12 +271,7 @@ def _count(filter: bytes, place: Place, period_ms: int, seen: Seen) -> _Unread:
     _, info, stream, after = first
     read = view.read(info.id, stream, after, upto, 1, 1)
     oldest = [view.wall.wall_ms(position, published_at_of(value)) for position, value in read.messages]
-    return _Unread(count, counted, gone, min(oldest, default=None), info.id, view.period_ms(info, period_ms))
-
-
-def _periods(generations: set[int], period_ms: int, seen: Seen) -> dict[int, int]:
-    """How long each of these that is there is kept once it is sealed."""
-    return {int(info.id): seen.view.period_ms(info, period_ms) for info in seen.view.generations() if info.id in generations}
+    return _Unread(count, counted, gone, min(oldest, default=None), info.id)
 
 
 def _reached(place: Place, generation: int, static: bytes) -> int:
