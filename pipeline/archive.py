@@ -100,7 +100,8 @@ def run(
     rounds_max: int | None = None,
     step: Step = nothing,
 ) -> Done:
-    """Archive what there is, round after round. spark None: in this process, for little. ArchiveError: it stopped, and says why."""
+    """Archive what there is, round after round; what comes meanwhile is for the next run, or one that is slower than generations follow each
+    other would never end. spark None: in this process, for little. ArchiveError: it stopped, and says why."""
     archiver = _Archiver(spark, endpoint, Path(root), options, step)
     began = time.monotonic()
     try:
@@ -176,12 +177,14 @@ class _Archiver:
         state = self._begin(client.hello()["store"])
         self._follow(state)
         rounds = 0
+        begun: Mapping[int, int] | None = None
         while True:
             self._hold(client)
             seen = Seen.of(client.cuts())
+            begun = begun or seen.cuts
             # Behind that: what is not there any more, another archiver may have taken before it went.
             state = self._manifest.load()
-            next_ = next_round(seen, state, self._live_below(client, seen), self._options.round_bytes)
+            next_ = next_round(seen, state, self._live_below(client, seen), self._options.round_bytes, begun)
             self.done.waiting_bytes = next_.waiting_bytes
             if (rounds_max is not None and rounds >= rounds_max) or not (next_.ranges or next_.lost):
                 break

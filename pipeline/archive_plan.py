@@ -90,8 +90,11 @@ class Round:
     """Of what is sealed and not archived, with what this round takes."""
 
 
-def next_round(seen: Seen, state: State, live_below: Mapping[int, int] | None, bytes_max: int) -> Round:
-    """live_below: for each shard a position; a current generation with something unarchived below it is taken up to the cut."""
+def next_round(
+    seen: Seen, state: State, live_below: Mapping[int, int] | None, bytes_max: int, begun_below: Mapping[int, int] | None = None
+) -> Round:
+    """live_below: for each shard a position; a current generation with something unarchived below it is taken up to the cut. begun_below:
+    for each shard a position; what begins there or later waits for another run."""
     found: list[Range] = []
     for each in seen.generations:
         start = state.upto(each.shard, each.number, each.since)
@@ -113,6 +116,8 @@ def next_round(seen: Seen, state: State, live_below: Mapping[int, int] | None, b
     taken: list[Range] = []
     total = 0
     for range_ in found:
+        if begun_below is not None and range_.start >= begun_below[range_.shard]:
+            continue
         if taken and total + range_.bytes > bytes_max:
             break
         taken.append(range_)

@@ -43,6 +43,9 @@ OPTIONS = Options(
         "listeners.web.bind": "127.0.0.1:0",
         # Byte by byte, 32 at once, from a process that others keep from running: a CONNECT may take its time to be sent.
         "gateway.connect_timeout": "60s",
+        # All cases of a lane have one client id, one after the other as fast as it goes: some come before the gateway knows that the former
+        # has left, and a newcomer that has to wait its turn is refused, not tried.
+        "access.takeovers_max": "0",
         # As many messages as are kept take 45 bytes a case: 64 MiB would not be full after a million.
         "durable_storage.messages.tail_cache_bytes": "1MiB",
         "durable_storage.messages.block_cache": "4MiB",

@@ -120,6 +120,26 @@ def test_rounds_are_bounded(shop: tuple[Served, list[Said]], tmp_path: Path, min
     assert rest.commits == 4 and rest.waiting_bytes == 0 and keys_in(tmp_path) == keys_of(published[:120])
 
 
+@pytest.mark.slow
+def test_a_run_ends_though_generations_end_faster_than_its_rounds(tmp_path: Path) -> None:
+    """It takes what had begun when it began; what comes in each of its rounds is for the next run."""
+    with store(per_generation=10, generations=2) as (broker, published):
+        came: list[Said] = []
+
+        def step(name: str) -> None:
+            if name == "committing" and len(came) < 100:
+                came.extend(more := messages(4, 100 + len(came)))
+                broker.publish(*more)
+                broker.roll()
+
+        done = archived(broker, tmp_path, step=step)
+        # What was current at its beginning has ended meanwhile.
+        assert done.commits == 2 and len(came) == 8
+        assert keys_in(tmp_path) == keys_of([*published, *came[:4]])
+        archived(broker, tmp_path)
+        assert keys_in(tmp_path) == keys_of([*published, *came])
+
+
 def test_watching_goes_on_after_a_failure(shop: tuple[Served, list[Said]], tmp_path: Path, mine: Options) -> None:
     """The sentence goes to the log; the next round does the work; it ends when it is told to."""
     broker, published = shop
@@ -345,6 +365,8 @@ def test_oldest_first_and_at_least_one() -> None:
     assert [range_.generation for range_ in next_round(seen(*generations), State(), None, 100).ranges] == [1, 2]
     found = next_round(seen(*generations), State(), None, 1)
     assert [range_.generation for range_ in found.ranges] == [1] and found.more and found.waiting_bytes == 150
+    found = next_round(seen(*generations), State(), None, 1000, {0: 30})
+    assert [range_.generation for range_ in found.ranges] == [1, 2] and found.waiting_bytes == 150
 
 
 # ---------------------------------------------------------------------------------------------- files
