@@ -199,7 +199,7 @@ def _together(*missing: tuple[str, ...]) -> tuple[str, ...]:
 
 def _print_show(session: Session, subscriptions: list[Subscription], behind: Lag | None) -> None:
     row: dict[str, Any] = facts(session)
-    row["subscriptions_list"] = facts(subscriptions)
+    row["subscribed"] = facts(subscriptions)
     row["lag"] = facts(behind) if behind is not None else None
     print_json(row)
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from tests.actors.one_loop import OneLoop
 from tests.cli.test_leases import announce
 
 pytestmark = [pytest.mark.slow]
+_LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[")
 
 
 async def said(path: Path, *words: str, answer: str | None = None) -> Result:
@@ -26,7 +31,7 @@ async def said(path: Path, *words: str, answer: str | None = None) -> Result:
 def lines(result: Result) -> list[str]:
     """Without what the broker, which is in this process, has logged in between."""
     assert result.exit_code == 0, result.output
-    return [line for line in result.stdout.splitlines() if not line.startswith("2026") and "[info" not in line and "[debug" not in line]
+    return [line for line in result.stdout.splitlines() if not _LOGGED.match(line)]
 
 
 async def told(path: Path, *words: str) -> Any:
@@ -77,7 +82,7 @@ async def test_lines_for_people_and_json_for_scripts(tmp_path: Path) -> None:
         assert text.endswith("; loses some in 7d at the earliest") and filter_line.startswith("  plant/+/temp, shard ")
         assert lines(await said(tmp_path, "sessions", "lag", "panel")) == ["panel is not behind"]
         shown = await told(tmp_path, "sessions", "show", "away")
-        assert shown["lag"]["messages"] == 4 and [one["filter"] for one in shown["subscriptions_list"]] == ["plant/+/temp"]
+        assert shown["lag"]["messages"] == 4 and [one["filter"] for one in shown["subscribed"]] == ["plant/+/temp"]
 
         assert {(one["client"], one["filter"]) for one in await told(tmp_path, "subs", "--topic", "plant/7/temp")} == {
             ("away", "plant/+/temp"), ("panel", "plant/#"),
@@ -163,3 +168,17 @@ def test_without_a_broker_they_say_so(tmp_path: Path) -> None:
     for words in (["clients"], ["sessions", "ls"], ["subs"], ["topics"], ["retained"], ["sessions", "kick", "c"]):
         result = CliRunner().invoke(app, [*words, "--data-dir", str(tmp_path)])
         assert result.exit_code == 1 and "nothing runs in" in result.stderr, words
+
+
+def test_a_shell_completes_commands_and_what_they_take() -> None:
+    """Those below a group as well, and the names of storages."""
+    found = {}
+    for typed in ("holdfast ", "holdfast sessions ", "holdfast ds join "):
+        asked = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()))}
+        program = "import sys; sys.argv[0] = 'holdfast'; from cli.main import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, **asked}, capture_output=True, text=True, timeout=60, check=False
+        )
+        found[typed] = set(done.stdout.split())
+    assert {"up", "clients", "sessions", "ds"} <= found["holdfast "]
+    assert found["holdfast sessions "] == {"ls", "show", "lag", "kick", "rm"} and found["holdfast ds join "] == {"messages", "all"}
