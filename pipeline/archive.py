@@ -100,8 +100,8 @@ def run(
     rounds_max: int | None = None,
     step: Step = nothing,
 ) -> Done:
-    """Archive what there is, round after round; what comes meanwhile is for the next run, or one that is slower than generations follow each
-    other would never end. spark None: in this process, for little. ArchiveError: it stopped, and says why."""
+    """Archive what there is, round after round; what comes meanwhile is for the next run, or one that is slower than generations follow
+    each other would never end. spark None: in this process, for little. ArchiveError: it stopped, and says why."""
     archiver = _Archiver(spark, endpoint, Path(root), options, step)
     began = time.monotonic()
     try:
