@@ -1,6 +1,6 @@
 """Turns of a loop: events go into a core as they come, one TickEnded after each turn, timers when the core wants to be woken.
 
-Holds: at most one tick is scheduled; the earliest wake-up asked for is never missed.
+Holds: at most one tick is scheduled; the earliest wake-up asked for is never missed; after stop there is no tick, asked for or not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from actors.fatal import die_of
 class Pump:
     def __init__(self, tick: Callable[[], None]) -> None:
         self._tick = tick
-        self._scheduled = False
+        self._scheduled = self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._later = math.inf
@@ -48,7 +48,8 @@ class Pump:
         self._timer = self._loop.call_at(due, self._wake)
 
     def stop(self) -> None:
-        self._scheduled = True
+        """Also what was asked for in this very turn of the loop does not come: its owner closes its store next."""
+        self._scheduled = self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -64,6 +65,8 @@ class Pump:
         self.soon()
 
     def _run(self) -> None:
+        if self._stopped:
+            return
         self._scheduled = False
         try:
             self._tick()
