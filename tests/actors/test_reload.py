@@ -271,15 +271,19 @@ os._exit(5 if signals.stop == "SIGHUP" else 0)
 
 def test_sighup_asks_to_reload_and_sigterm_to_stop() -> None:
     """Without a terminal, as under a service manager. The wake-up of SIGTERM is not taken away by a SIGHUP just before."""
-    program = subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert program.stdout is not None
-    assert program.stdout.readline() == "ready\n"
-    program.send_signal(signal.SIGHUP)
-    assert program.stdout.readline() == "reload\n"
-    program.send_signal(signal.SIGHUP)
-    program.send_signal(signal.SIGTERM)
-    rest = program.stdout.read().split("\n")
-    assert rest[-2] == "SIGTERM 1" and program.wait(60) == 0
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "ready\n"
+            program.send_signal(signal.SIGHUP)
+            assert program.stdout.readline() == "reload\n"
+            program.send_signal(signal.SIGHUP)
+            program.send_signal(signal.SIGTERM)
+            rest = program.stdout.read().split("\n")
+            assert rest[-2] == "SIGTERM 1" and program.wait(60) == 0
+        finally:
+            program.kill()
 
 
 def test_a_terminal_that_is_closed_stops_what_was_started_in_it_and_kill_hup_does_not() -> None:

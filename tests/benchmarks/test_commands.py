@@ -171,11 +171,12 @@ def command_line(pid: str) -> str:
 def test_a_benchmark_that_is_ended_leaves_no_broker(tmp_path: Path) -> None:
     """SIGTERM in the middle of a run: the broker's directory goes, and with it the broker."""
     words = ["--quick", "--brokers", "mosquitto", "--dir", str(tmp_path), "--results", str(tmp_path / "r.json")]
-    running = subprocess.Popen([sys.executable, "-m", "benchmarks", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert running.stderr is not None
-    assert running.stderr.readline().startswith("ingest")
-    running.terminate()
-    assert running.wait(120) == 143
-    running.stderr.close()
+    command = [sys.executable, "-m", "benchmarks", *words]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        first = running.stderr.readline()
+        running.terminate()
+        assert first.startswith("ingest")
+        assert running.wait(120) == 143
     assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and str(tmp_path) in command_line(pid)]
     assert not list(tmp_path.glob("bench-*"))

@@ -46,7 +46,7 @@ async def proof_of(tmp_path: Path, mode: str, window: int) -> Proof:
         for n in range(MESSAGES):
             await clients[n % 2].publish(f"a/b/{n % 5}", 1, size=256)
         for client in clients:
-            await client.acknowledged(20)
+            await client.acknowledged(60)
             await client.stop()
     connections = [(client.client_id, each) for client in clients for each in client.connections]
     return prove(disk.trace(), disk.kept, port, connections)
