@@ -9,8 +9,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +48,7 @@ settings.load_profile("house")
 _skipped = pytest.StashKey[dict[str, int]]()
 _other_skips = pytest.StashKey[list[str]]()
 _unmarked_slow = pytest.StashKey[list[tuple[float, str]]]()
+_failed_before = pytest.StashKey[bool]()
 
 
 def suite_of(item: pytest.Item) -> str:
@@ -67,6 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_skipped] = defaultdict(int)
     config.stash[_other_skips] = []
     config.stash[_unmarked_slow] = []
+    config.stash[_failed_before] = False
     unknown = required() - NEEDS.keys()
     if unknown:
         raise pytest.UsageError(f"HOLDFAST_REQUIRE names {sorted(unknown)}; tests/needs.py knows {sorted(NEEDS)}")
@@ -91,8 +95,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SPARK_TEST_TIMEOUT_S if in_spark else BROKER_TEST_TIMEOUT_S))
 
 
+def _sweep() -> None:
+    """What a failed test has left open is held by its traceback, and would fail whichever test runs when it is collected."""
+    for name in ("last_type", "last_value", "last_traceback"):
+        sys.__dict__.pop(name, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.config.stash[_failed_before]:
+        item.config.stash[_failed_before] = False
+        _sweep()
     for mark in item.iter_markers("needs"):
         for name in mark.args:
             assert name in NEEDS, f"{item.nodeid}: needs({name!r}) is not in tests/needs.py, which knows {sorted(NEEDS)}"
@@ -108,6 +124,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]  # the type is pluggy's own generator
     report = yield
+    item.config.stash[_failed_before] |= report.failed
     if report.skipped and not hasattr(report, "wasxfail"):
         reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
         if "needs " not in reason:

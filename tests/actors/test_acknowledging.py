@@ -153,6 +153,7 @@ async def test_an_acknowledgement_in_the_same_process_is_not_asked_for_again(bro
     await publishing.published("t", *"abc")
     a, b, c = await hand.messages(3)
     hand.acknowledge(wire.PUBACK, c.packet_id)
+    await hand.alive()
     taking_over = await resumed(broker, version)
     again = await taking_over.messages(2)
     assert [(got.payload, got.packet_id, got.dup) for got in again] == [("a", a.packet_id, True), ("b", b.packet_id, True)]

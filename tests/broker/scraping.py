@@ -54,7 +54,7 @@ class Scraped:
 
 def scrape(port: int) -> Scraped:
     """Raises OSError while nobody answers."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
         return Scraped.parse(answer.read().decode())
 
