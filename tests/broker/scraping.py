@@ -11,7 +11,7 @@ from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.broker.running import Status
+from tests.broker.running import RunningBroker
 
 WITHIN_S = 60.0
 EVERY_S = 0.25
@@ -19,8 +19,15 @@ Key = tuple[str, ...]
 """Name of a sample and values of its labels, by the names of these."""
 
 
-def admin_port(status: Status) -> int:
-    return next(each.port for each in status.listeners if each.kind == "admin")
+def port_of(broker: RunningBroker) -> int:
+    """Of the admin process, which comes when everybody else is there."""
+    deadline = time.monotonic() + WITHIN_S
+    while time.monotonic() < deadline:
+        for each in broker.status().listeners:
+            if each.kind == "admin":
+                return each.port
+        time.sleep(0.2)
+    raise AssertionError(f"no admin process after {WITHIN_S:.0f} s")
 
 
 @dataclass(slots=True)

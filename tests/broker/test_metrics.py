@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.running import QUIET_RAY, Options, RunningBroker
-from tests.broker.scraping import Watch, admin_port, scrape
+from tests.broker.scraping import Watch, port_of, scrape
 from tests.conformance.packets import MESSAGE_EXPIRY
 from tests.conformance.peer import Peer
 from tests.house.tree import ROOT
@@ -21,15 +21,6 @@ pytestmark = pytest.mark.parametrize(
 ROUNDS = 2
 KILLED = ("shard-0", "session-0", "gateway-0")
 SHARD = ("messages", "0")
-
-
-def port_of(broker: RunningBroker) -> int:
-    """The admin process comes when everybody else is there."""
-    for _ in range(600):
-        status = broker.status()
-        if "admin-0" in [each.name for each in status.processes]:
-            return admin_port(status)
-    raise AssertionError("no admin process")
 
 
 async def published(broker: RunningBroker, sizes: list[int]) -> None:

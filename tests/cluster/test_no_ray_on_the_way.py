@@ -67,7 +67,7 @@ async def publish_everything(port: int, history: History, own_ports: list[int]) 
 
 def test_ten_thousand_messages_pass_while_ray_stands_still_and_nobody_calls_it(tmp_path: Path) -> None:
     """Head, raylet, driver and controller are stopped (SIGSTOP): all is acknowledged and delivered, without one call of Ray."""
-    settings = {"ray.dashboard": "false", "gateway.count": "2", "durable_storage.messages.n_shards": "2"}
+    settings = {"ray.dashboard": "false", "admin.enable": "false", "gateway.count": "2", "durable_storage.messages.n_shards": "2"}
     with RunningBroker(Options(settings), executable=holdfast(tmp_path)) as broker:
         status = broker.status()
         wait_for_calls(status, "controller")

@@ -53,8 +53,8 @@ def filters(prefix: str) -> tuple[str, str, str]:
 
 
 def settings(n_shards: int, **more: str) -> dict[str, str]:
-    """Ray's dashboard is measured by one gate and only costs time in the others."""
-    return {"durable_storage.messages.n_shards": str(n_shards), "ray.dashboard": "false", **more}
+    """Ray's dashboard and the admin process are measured by one gate and only cost time in the others."""
+    return {"durable_storage.messages.n_shards": str(n_shards), "ray.dashboard": "false", "admin.enable": "false", **more}
 
 
 @dataclass(frozen=True, slots=True)
