@@ -17,7 +17,7 @@ from shards.draft import Draft
 from shards.frames import NOBODY, NOT_PERMITTED, REFUSED_QUOTA, REFUSED_RULES, REPEATED, STORED, Publish, Published, Release, Released
 from shards.homes import Homes
 from shards.incoming import Incoming
-from shards.messages import HAS_EXPIRY, HAS_PROPERTIES, HEADER_BYTES, RETAIN, encode_message
+from shards.messages import HAS_EXPIRY, HAS_PROPERTIES, RETAIN, encode_message
 from shards.persistence import NOT_STORED, Persistence, stored_flags
 from shards.retained import RetainedHome
 from shards.routes import Routes
@@ -88,10 +88,12 @@ class Publishing:
         topics = self._topics
         published_at_ms = entry.published_at_ms
         clock = self._clock
-        append, tail_append, ops, stored = store.append, self._tail.append, draft.ops, self._stored
+        tail_append, ops, stored = self._tail.append, draft.ops, self._stored
         counters = self.counters
-        tail, properties = self._tail, 0
-        first, held = len(tail.values), tail.held_bytes
+        payload, last = 0, -1
+        # One call less for each message.
+        generation = store.main
+        put, count = store.writing_to(generation)
         for index, (flags, packet_id, name, body) in enumerate(zip(entry.flags, entry.packet_ids, entry.topics, entry.bodies, strict=True)):
             topic = topics.get(name)
             if topic is None or topic.stamp != stamp:
@@ -125,14 +127,20 @@ class Publishing:
             else:
                 value = encode_message(_flags(qos, flags & 1, body), published_at_ms, client, name, body)
                 if stores:
-                    properties += body[0] if body[0] < 0x80 else len(body) - payload_bytes(body) - 1
+                    payload -= body[0] if body[0] < 0x80 else len(body) - payload_bytes(body) - 1
             if stores:
                 key = topic.key
                 if key is None or topic.rolls != rolls:
                     key = topic.key = store.key_of(name)
                     topic.rolls = rolls
-                append(ops, key, position, value)
+                if key[0] != generation:
+                    generation = key[0]
+                    put, count = store.writing_to(generation)
+                put(ops, key, position, value)
+                count(value)
+                last = position
                 tail_append(position, name, value, key)
+                payload += len(body) - 1
             elif qos:
                 codes[index] = NOBODY
                 plain = False
@@ -140,10 +148,9 @@ class Publishing:
                 self.incoming.take(draft, client, state, packet_id)
             if flags & 1:
                 outbox = self._retain(draft, topic, name, position, value, body, state.identity) or outbox
-        if len(tail.values) > first:
-            # From what was summed up anyway: a sum over payloads, message by message, would be felt.
-            overhead = (len(tail.values) - first) * (HEADER_BYTES + len(client) + 1) + sum(map(len, tail.topics[first:]))
-            store.counting.payload_bytes += tail.held_bytes - held - overhead - properties
+        if last >= 0:
+            store.appended(last)
+            store.counting.payload_bytes += payload
         return (_ALL_STORED if plain else Published(False, bytes(codes))), outbox
 
     def enter(

@@ -13,7 +13,7 @@ Always holds:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from shards.counting import Counting, Counts, Mark, counts_in, marks_in
@@ -41,6 +41,8 @@ __all__ = [
     "TopicKey",
 ]
 
+Put = Callable[[list[Op], TopicKey, int, bytes], None]
+"""layouts.port.Layout.put."""
 _RANGE_CHUNK_COUNT = 256
 _RANGE_CHUNK_BYTES = 1 << 20
 _NO_LIMIT = 1 << 62
@@ -71,6 +73,8 @@ class Store:
         """How many bytes of messages each current generation has taken, with what was flushed. Where nobody has counted: what the engine
         estimated at the start, and those since."""
         self.counting = Counting(engine)
+        self.main = 0
+        """The current generation of the default class."""
         self._last = -1
         """The newest position that was appended."""
         self._to_current()
@@ -92,12 +96,21 @@ class Store:
 
     def append(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
         """Add the ops that store this message (messages.encode_message) at this position."""
-        try:
-            put, count = self._puts[key[0]]
-        except KeyError:
-            raise StaleKey(f"key of generation {key[0]}, the current one is {self._said()}") from None
+        put, count = self.writing_to(key[0])
         put(ops, key, position, value)
         count(value)
+        self.appended(position)
+
+    def writing_to(self, generation: int) -> tuple[Put, Callable[[bytes], None]]:
+        """What ``append`` does, for who has many messages of one generation: (takes ops, key, position and value; then takes the value).
+        ``appended`` comes behind them. Raises StaleKey."""
+        try:
+            return self._puts[generation]
+        except KeyError:
+            raise StaleKey(f"key of generation {generation}, the current one is {self._said()}") from None
+
+    def appended(self, position: int) -> None:
+        """The last message is at this position."""
         self._last = position
 
     def flush(self, ops: list[Op]) -> bool:
@@ -371,6 +384,7 @@ class Store:
             self.bytes_put[info.id] = self._engine.family_bytes(info.id) if known is None else known
         self.bytes_put = {info.id: self.bytes_put.get(info.id, 0) for info in infos}
         self._by_class = {info.klass: self._layouts[info.id] for info in infos}
+        self.main = infos[0].id
         self._puts = {generation: (layout.put, counts[generation]) for generation, layout in self._layouts.items()}
         self._flushes = [layout.flush for layout in self._layouts.values()]
         self._cutoffs = [(info.since, self._layouts[info.id].cutoff) for info in infos]

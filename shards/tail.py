@@ -14,7 +14,7 @@ from shards.layouts.port import TopicKey
 
 
 class Tail:
-    __slots__ = ("_held", "bytes_max", "floor", "keys", "positions", "topics", "values")
+    __slots__ = ("_held", "_summed", "bytes_max", "floor", "keys", "positions", "topics", "values")
 
     def __init__(self, floor: int, bytes_max: int) -> None:
         self.floor = floor
@@ -24,17 +24,18 @@ class Tail:
         self.keys: list[TopicKey] = []
         self.bytes_max = bytes_max
         self._held = 0
+        """Of the values up to `_summed`: summing up many at once is a third of the price."""
+        self._summed = 0
 
     def append(self, position: int, topic: bytes, value: bytes, key: TopicKey) -> None:
         self.positions.append(position)
         self.values.append(value)
         self.topics.append(topic)
         self.keys.append(key)
-        self._held += len(value)
 
     def trim(self, watermark: int) -> None:
         """Give back what is over the bound, oldest first, never what is not committed.  Once per tick, not per message."""
-        if self._held <= self.bytes_max:
+        if self.held_bytes <= self.bytes_max:
             return
         limit = bisect_right(self.positions, watermark)
         count = 0
@@ -48,6 +49,7 @@ class Tail:
             self.floor = self.positions[count - 1]
             del self.positions[:count], self.values[:count], self.topics[:count], self.keys[:count]
             self._held = held
+            self._summed -= count
 
     def index_after(self, position: int) -> int:
         """Index of the first entry with a greater position."""
@@ -55,9 +57,12 @@ class Tail:
 
     @property
     def held_bytes(self) -> int:
+        if self._summed < len(self.values):
+            self._held += sum(map(len, self.values[self._summed :]))
+            self._summed = len(self.values)
         return self._held
 
     def check(self) -> None:
         assert all(a < b for a, b in zip(self.positions, self.positions[1:], strict=False))
         assert not self.positions or self.positions[0] > self.floor
-        assert self._held == sum(len(value) for value in self.values)
+        assert self.held_bytes == sum(len(value) for value in self.values)
