@@ -74,7 +74,7 @@ class Store:
         estimated at the start, and those since."""
         self.counting = Counting(engine)
         self.main = 0
-        """The current generation of the default class."""
+        """The current generation of the default class; 0: this one only reads."""
         self._last = -1
         """The newest position that was appended."""
         self._to_current()
@@ -384,7 +384,7 @@ class Store:
             self.bytes_put[info.id] = self._engine.family_bytes(info.id) if known is None else known
         self.bytes_put = {info.id: self.bytes_put.get(info.id, 0) for info in infos}
         self._by_class = {info.klass: self._layouts[info.id] for info in infos}
-        self.main = infos[0].id
+        self.main = infos[0].id if infos else 0
         self._puts = {generation: (layout.put, counts[generation]) for generation, layout in self._layouts.items()}
         self._flushes = [layout.flush for layout in self._layouts.values()]
         self._cutoffs = [(info.since, self._layouts[info.id].cutoff) for info in infos]
