@@ -165,15 +165,14 @@ async def test_a_retained_message_goes_with_the_right_of_its_publisher(ruled: Ru
     """Its home asks again for whoever left it; it is not deleted, and comes back with the right."""
     port = ruled.broker.port
     publisher = await Hand.connect(port, "keeper", 5)
-    await publisher.published("news/kept", "k", retain=True)
-
-    await publisher.published("here/kept", "k", retain=True)
+    for topic in ("news/kept", "news/stays"):
+        await publisher.published(topic, "k", retain=True)
 
     async def given() -> bool:
         """Whether it comes before one that is asked for behind it; a broker of one shard gives them in that order."""
         reader = await Hand.connect(port, "looks", 5, clean=True)
         reader.ask("news/kept", 0)
-        reader.ask("here/kept", 0)
+        reader.ask("news/stays", 0)
         try:
             # It may come before the SUBACK, as MQTT allows.
             while (packet := await reader.packet()).kind != wire.PUBLISH:
@@ -187,12 +186,20 @@ async def test_a_retained_message_goes_with_the_right_of_its_publisher(ruled: Ru
         return not await given()
 
     assert await given()
-    ruled.rules.write_text(RULES.replace("[[rule]]\n", '[[rule]]\ndeny = ["retain"]\ntopics = ["news/#"]\n[[rule]]\n', 1))
+    ruled.rules.write_text(RULES.replace("[[rule]]\n", '[[rule]]\ndeny = ["retain"]\ntopics = ["news/kept"]\n[[rule]]\n', 1))
     await until(kept, PATIENCE_S, "it was still given out")
     ruled.rules.write_text(RULES)
     await until(given, PATIENCE_S, "it did not come back")
-    for topic in ("news/kept", "here/kept"):
-        await publisher.published(topic, "", retain=True)
+
+    async def removed() -> bool:
+        """The gateway may know a moment after the home that the right is back."""
+        codes = []
+        for number, topic in enumerate(("news/kept", "news/stays"), 1):
+            publisher.publish(topic, "", 1, number, retain=True)
+            codes.append(await publisher.answer(wire.PUBACK, number))
+        return max(codes) < 0x80
+
+    await until(removed, PATIENCE_S, "the right to publish did not come back")
     await publisher.close()
 
 
