@@ -1,4 +1,4 @@
-"""Whether the processes of a broker hold more at the end of a long trial than after its first part, all together and each of them.
+"""Whether the processes of a broker hold more at the end of a long trial than after its first part, each of them and all together.
 
 Memory goes up and down by itself: a table of RocksDB fills and is written out, garbage waits for its collection.  So not two moments
 are compared but the most that was held at any look of two spans of the same length: the second half of warming up, and the end.
@@ -6,19 +6,13 @@ are compared but the most that was held at any look of two spans of the same len
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tests.gates.footprint import MB, own_bytes
 
 GROWTH_MAX = 1.05
-EACH_MAX = 1.10
-"""Of a single process: the parts of its memory fill at times of their own. A shard that met a million hostile connections held 6 % more
-after 640,000 of them than after 200,000, and from then on the same."""
 TOGETHER = "together"
-NOT_OURS = "ray"
-"""Ray's own processes grow by the hour, not by what comes to the broker, and count only together with the others."""
 
 
 class Grown(AssertionError):
@@ -58,7 +52,7 @@ class Growth:
 
     def judge(self) -> None:
         """Raises Grown."""
-        grown = {name: ratio for name, ratio in self.ratios().items() if ratio > _allowed(name)}
+        grown = {name: ratio for name, ratio in self.ratios().items() if ratio > GROWTH_MAX}
         if grown:
             raise Grown(f"{', '.join(f'{name}: {ratio:.3f}' for name, ratio in grown.items())} of what was held: {self}")
 
@@ -70,12 +64,6 @@ class Growth:
             return f"{last[TOGETHER] / MB:.0f} MB of its own, too few cases to compare"
         each = ", ".join(f"{name} {ratio:.3f}" for name, ratio in ratios.items() if name != TOGETHER)
         return f"{last[TOGETHER] / MB:.0f} MB of its own, {ratios[TOGETHER]:.3f} of what was held while warming up ({each})"
-
-
-def _allowed(name: str) -> float:
-    if name == TOGETHER:
-        return GROWTH_MAX
-    return math.inf if name.split()[0] == NOT_OURS else EACH_MAX
 
 
 def _most(looks: list[Look], name: str) -> int:

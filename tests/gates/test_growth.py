@@ -24,25 +24,12 @@ def test_what_goes_up_and_down_has_not_grown() -> None:
     assert growth.ratios() == {"gateway 7": 1.0, "shard 8": 1.0, TOGETHER: 1.0}
 
 
-def test_a_little_more_of_all_together_is_found() -> None:
-    """5 % is the most."""
-    looked(10, 10, 100, 100, 100, 109).judge()
-    with pytest.raises(Grown, match=r"^gateway 7: 1\.110, together: 1\.055 of what was held"):
-        looked(10, 10, 100, 100, 100, 111).judge()
-
-
 def test_one_process_that_grew_is_found_whatever_the_others_hold() -> None:
-    """It is named; together they may still be within. Ray's own are not ours."""
-    for name, found in (("shard 8", True), ("ray 9", False)):
-        growth = Growth(4, {})
-        for done, held in enumerate((10, 10, 100, 100, 100, 111), 1):
-            growth.looks.append(Look(done, {name: held, TOGETHER: held + 1000}))
-        assert growth.ratios()[TOGETHER] < 1.05
-        if found:
-            with pytest.raises(Grown, match=rf"^{name}: 1\.110 of what was held"):
-                growth.judge()
-        else:
-            growth.judge()
+    """It is named; together they may still be within."""
+    growth = looked(10, 10, 100, 100, 100, 106)
+    assert growth.ratios()[TOGETHER] < 1.05
+    with pytest.raises(Grown, match=r"^gateway 7: 1\.060 of what was held"):
+        growth.judge()
 
 
 def test_what_it_held_at_first_does_not_count() -> None:
