@@ -25,7 +25,7 @@ from actors.snapshot import Snapshot, alone, read_snapshot, taken, write_snapsho
 from actors.topology import Role, Topology, member_name
 from config.changes import Changes, changes
 from config.dump import dump_json
-from config.load import ConfigError, from_json, load, secrets
+from config.load import ConfigError, from_json, load_with_sources, secrets
 from config.schema import Config
 
 TAKEN_WITHIN_S = 10.0
@@ -43,6 +43,8 @@ class Reloaded:
     """The version of what is in force of rules and passwords (actors.access); 0: none."""
     files: bool = False
     """Whether a file of rules, a password file or a secret was another one than before."""
+    notices: tuple[str, ...] = ()
+    """Keys that are called otherwise, or do nothing here (config.elsewhere)."""
 
 
 def reload(run_dir: Path) -> Reloaded:
@@ -54,11 +56,11 @@ def reload(run_dir: Path) -> Reloaded:
     with alone(run_dir):
         before = read_snapshot(topology)
         try:
-            wanted = load(
+            given = load_with_sources(
                 Path(origin.file) if origin.file else None,
                 sets=origin.sets, data_dir=origin.data_dir, port=origin.port, environ=origin.environment,
             )  # fmt: skip
-            found = changes(from_json(before.config), wanted, topology.n_shards)
+            found = changes(from_json(before.config), given.config, topology.n_shards)
             known = read_secrets(run_dir)
             opened = secrets(found.config, known=known)
             access = _Access(run_dir, found.config)
@@ -73,10 +75,10 @@ def reload(run_dir: Path) -> Reloaded:
             write_snapshot(run_dir, Snapshot(version, dump_json(found.config)))
         files = access.put_in_force() or opened != known
     log.info(
-        "reload.done", version=version, files=files,
+        "reload.done", version=version, files=files, notices=list(given.notices),
         applied=[str(change) for change in found.applied], at_next_start=[str(change) for change in found.at_next_start],
     )  # fmt: skip
-    return Reloaded(found, version, topology, access.version, files)
+    return Reloaded(found, version, topology, access.version, files, given.notices)
 
 
 class _Access:

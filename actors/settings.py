@@ -83,13 +83,14 @@ def gateway_options(config: Config) -> GatewayOptions:
         plugin=config.access.plugin.kind != "none",
         awaiting_rel_max=int(mqtt.max_awaiting_rel),
         await_rel_ms=_timeout_ms(mqtt.await_rel_timeout),
+        upgrade_qos=mqtt.upgrade_qos,
         retain=mqtt.retain_available,
         filter_levels_max=gateway.topic_levels_max,
         shared=mqtt.shared_subscription,
         shard_bytes_max=int(gateway.link_bytes_max),
         store_qos0=config.durable_storage.messages.store_qos0,
         persistence=persistence(config),
-        zones=tuple([_zone(name, zone) for name, zone in config.zones.items()]),
+        zones=tuple([_zone(config, name, zone) for name, zone in config.zones.items()]),
     )
 
 
@@ -171,11 +172,12 @@ def persistence(config: Config) -> Persistence | None:
     return None if found == Persistence() else found
 
 
-def _zone(name: str, zone: ZoneConfig) -> Zone:
+def _zone(config: Config, name: str, zone: ZoneConfig) -> Zone:
     sessions = zone.durable_sessions
+    by_listener = [each for each, listener in config.listeners.all() if listener.zone == name]
     return Zone(
         name=name,
-        listeners=frozenset(zone.listeners),
+        listeners=frozenset((*zone.listeners, *by_listener)),
         users=frozenset(zone.users),
         client_prefixes=_bytes(zone.client_id_prefixes),
         enable=sessions.enable,

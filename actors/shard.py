@@ -1,7 +1,7 @@
 """The shard actor: one RocksDB, one shard core, links from everybody; carries out what core and committer decide.
 
-The store is written on the loop, unsynced; the sync runs in one thread of its own, because it releases the interpreter lock
-and nothing else of the store does (docs/performance.md).  A write or a sync that fails ends the process: what is on disk is
+The store is written on the loop, unsynced; the sync runs in one thread of its own (actors.syncing), because it releases the interpreter
+lock and nothing else of the store does (docs/performance.md).  A write or a sync that fails ends the process: what is on disk is
 read again by the next one, and whoever was not answered sends again.
 
 A full disk is no such failure: the store has nothing of the refused record.  It and those behind it are held, in their order,
@@ -38,6 +38,7 @@ from actors.retention import tell
 from actors.settings import shard_options, store_options
 from actors.shard_client import ShardClient
 from actors.snapshot import settings_in_force
+from actors.syncing import Syncing
 from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
 from config.schema import Config
 from shards import committer as commits
@@ -125,7 +126,8 @@ class ShardServer:
             raise
         if self._store.lost_at_open:
             log.error("shard.generations_lost", shard=self._index, generations=list(self._store.lost_at_open))
-        self._sync_thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
+        self._syncing = Syncing(self._engine.sync, self._tell_committer, self._figures.sync.note, self._stored)
+        self._set_pace()
         self._space_thread = ThreadPoolExecutor(1, thread_name_prefix="space")
         self._pump = Pump(self._tick)
         self._committer = commits.LocalCommitter()
@@ -162,6 +164,7 @@ class ShardServer:
         await self._server.stop()
         for client in self._others.values():
             await client.stop()
+        self._syncing.set_pace(0, 1)
         self._tick()
         for _ in range(1000):
             if self._committer.state == "idle" and not self._core.busy:
@@ -171,7 +174,7 @@ class ShardServer:
         self._quota.stop()
         self._access.stop()
         self._pump.stop()
-        self._sync_thread.shutdown(wait=True)
+        self._syncing.close()
         self._engine.close()
         log.info("shard.stopped", shard=self._index)
 
@@ -180,9 +183,14 @@ class ShardServer:
 
     def reconfigure(self, config: Config) -> None:
         self._config = config
+        self._set_pace()
         self._carry_out(self._handle(SettingsChanged(shard_options(config), store_options(config))))
         self._quota.allow(quota_bytes(config, self._topology.data_dir))
         self._pump.soon()
+
+    def _set_pace(self) -> None:
+        buffer = self._config.durable_storage.messages.local_write_buffer
+        self._syncing.set_pace(buffer.flush_interval.ms, buffer.max_items)
 
     def _take_access(self, _bundle: Bundle, access: Access) -> None:
         self._carry_out(self._handle(AccessChanged(access)))
@@ -333,12 +341,14 @@ class ShardServer:
                     try:
                         self._engine.write(record.ops)
                         self._figures.write.note(time.monotonic() - began)
+                        if self._syncing.put_off:
+                            self._syncing.more_written()
                     except StoreFull as error:
                         self._hold(record, str(error))
                     except StoreFailed as error:
                         self._die(f"write at position {record.position}: {error}")
                 case commits.StartSync():
-                    asyncio.get_running_loop().call_soon(self._begin_sync)
+                    self._syncing.wanted()
                 case commits.Committed(position):
                     self._figures.committed(position)
                     self._carry_out(self._handle(Committed(position)))
@@ -349,25 +359,16 @@ class ShardServer:
                 case commits.Failed(reason):
                     self._die(f"sync: {reason}")
 
-    def _begin_sync(self) -> None:
-        if self._failed:
-            return
-        self._drive(self._committer.handle(commits.SyncStarted()))
-        self._sync_began = time.monotonic()
-        done = asyncio.get_running_loop().run_in_executor(self._sync_thread, self._engine.sync)
-        done.add_done_callback(self._synced)
+    def _tell_committer(self, event: commits.Event) -> None:
+        self._drive(self._committer.handle(event))
 
-    def _synced(self, done: asyncio.Future[None]) -> None:
-        error = done.exception()
-        if error is None:
-            self._figures.sync.note(time.monotonic() - self._sync_began)
-            self._drive(self._committer.handle(commits.SyncDone()))
-        else:
-            self._drive(self._committer.handle(commits.SyncFailed(str(error))))
+    def _stored(self) -> int:
+        return self._store.counting.stored
 
     def _die(self, reason: str) -> NoReturn:
         """RAM and disk may differ from here on: the process ends, the next one reads the disk."""
         self._failed = reason
+        self._syncing.failed = True
         self._figures.lost()
         die("shard.failed", shard=self._index, cause=reason)
 

@@ -25,11 +25,14 @@ Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", he
 
 def _load(file: Path | None, sets: list[str] | None) -> Loaded:
     try:
-        return load_with_sources(file, sets=sets or ())
+        loaded = load_with_sources(file, sets=sets or ())
     except ConfigError as error:
         for problem in error.problems:
             typer.echo(problem, err=True)
         raise typer.Exit(1) from None
+    for notice in loaded.notices:
+        typer.echo(notice, err=True)
+    return loaded
 
 
 @app.command()

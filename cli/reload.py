@@ -36,6 +36,8 @@ def reload(data_dir: Annotated[str, typer.Option("--data-dir", metavar="DIR", he
         refuse("nothing was changed.")
     except FileNotFoundError:
         refuse(f"the broker in {path} is starting or stopping; nothing was changed.")
+    for notice in reloaded.notices:
+        print(notice, file=sys.stderr)
     away = wait_until_taken(reloaded) if reloaded.changes.applied or reloaded.files or reloaded.bundle else []
     print("\n".join(_lines(reloaded, away)))
     if reloaded.changes.at_next_start or away:

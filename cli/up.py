@@ -25,7 +25,7 @@ from actors.settings import door_options
 from actors.spec import LaunchSpec
 from cli.paths import data_path
 from config.dump import dump_json
-from config.load import ConfigError, environment, load, secrets
+from config.load import ConfigError, environment, load_with_sources, secrets
 from config.schema import Config
 from shards.backends import BackendUnknown, check_backend
 
@@ -51,12 +51,15 @@ def up(
     if address is not None:
         sets.append(f"ray.address={address}")
     try:
-        loaded = load(config, sets=sets, data_dir=data_dir, port=port)
+        given = load_with_sources(config, sets=sets, data_dir=data_dir, port=port)
+        loaded = given.config
         opened = secrets(loaded)
     except ConfigError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
         raise typer.Exit(1) from None
+    for notice in given.notices:
+        print(notice, file=sys.stderr)
     try:
         check_backend(loaded.durable_storage.messages.backend)
     except BackendUnknown as error:

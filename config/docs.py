@@ -19,7 +19,8 @@ Everything has a default: an empty configuration runs. A value comes from, later
 
 1. the default below;
 2. the TOML file named by `holdfast up --config FILE`;
-3. the environment: `HOLDFAST__SECTION__KEY`, such as `HOLDFAST__MQTT__MAX_INFLIGHT=64`;
+3. the environment: `HOLDFAST__SECTION__KEY`, such as `HOLDFAST__MQTT__MAX_INFLIGHT=64` (EMQX: `EMQX_MQTT__MAX_INFLIGHT`, which is not
+   read, with a notice);
 4. the command line: `--set section.key=value`, such as `--set mqtt.max_inflight=64`; `--data-dir` and `--port` are short for
    `data_dir` and the port of `listeners.tcp.bind`.
 
@@ -35,7 +36,8 @@ message_retention_period = "3d"
 
 `holdfast config check --config FILE` says what is wrong with a file, one sentence for each mistake: the key, the value found,
 where, and what is allowed. `holdfast config show` prints what would be used and where each value comes from;
-`holdfast config schema` prints a JSON Schema for editors.
+`holdfast config schema` prints a JSON Schema for editors. A key that EMQX has under another name is taken, and one that means nothing
+here is left; a notice says so, of `up`, `config` and `reload`, and `holdfast doctor` says it too ([parity.md](parity.md)).
 
 **Durations** are written `"100ms"`, `"10s"`, `"15m"`, `"12h"`, `"7d"`; a number alone counts seconds. **Sizes** are written
 `"100KB"` (a thousand) or `"64MiB"` (1024 × 1024); a number alone counts bytes. `"infinity"` is a value where the range says so.
@@ -45,6 +47,24 @@ says when a change takes effect: **at once**; **with the next generation** of me
 next start** of the broker; **never, fixed**: it is recorded in the store at its first start and cannot be changed for it afterwards.
 What a connection or a session was given when it began it keeps: *at once* is for those that begin from then on.
 """
+
+EPOCHS = """\
+How long an epoch of `wildcard_optimized` lasts, which is also the longest that it delays what is read behind `tail_cache_bytes`:
+
+| `epoch_bits` | an epoch |
+|---|---|
+"""
+EPOCH_BITS = (1, 2, 10, 14, 17, 20, 21, 24, 64)
+_AFTER = "durable_storage.messages.layout"
+_UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("µs", 1))
+
+
+def epoch(bits: int) -> str:
+    """2 to the power of this many microseconds, in words."""
+    if bits == 64:
+        return "one for ever: nothing is delayed"
+    unit, size = next((unit, size) for unit, size in _UNITS if 2**bits >= size)
+    return f"{2**bits / size:.3g} {unit}"
 
 
 def _row(setting: Setting) -> str:
@@ -75,6 +95,8 @@ def page() -> str:
         ]
         lines += [_row(setting) for setting in settings]
         lines.append("")
+        if section == _AFTER:
+            lines += [EPOCHS + "\n".join([f"| {bits} | {epoch(bits)} |" for bits in EPOCH_BITS]), ""]
     return "\n".join(lines)
 
 

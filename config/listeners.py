@@ -183,6 +183,12 @@ class Listener(Section):
     identity: Literal["none", "cn", "san_dns", "san_uri", "san_email"] = setting(
         "none", "Which name in a client's certificate is the name of the user.", effect="at once"
     )
+    zone: str = setting(
+        "",
+        "The zone that connections by this listener are in, as if `listeners` of that zone named it. Empty: none by this listener alone.",
+        pattern=r"^[A-Za-z0-9_-]{0,64}$",
+        allowed="the name of a zone that there is, or nothing",
+    )
     proxy: Literal["off", "v1", "v2", "any"] = setting(
         "off", "Whether a proxy stands in front and says for whom it speaks, and in which version of its protocol.", effect="at once"
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from config.dump import literal
+from config.elsewhere import RENAMED, foreign_variables, nothing_here
 from config.fields import CONFLICT
 from config.schema import Config
 from config.secrets import HIDDEN, Secret, SecretError, read_secret
@@ -60,10 +61,13 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The configuration, and for every key that is not left at its default where its value comes from."""
+    """The configuration, and for every key that is not left at its default where its value comes from.
+
+    notices: a sentence for each key of EMQX that was taken under another name, or that does nothing here."""
 
     config: Config
     sources: Mapping[str, str]
+    notices: tuple[str, ...] = ()
 
 
 def load(
@@ -89,9 +93,11 @@ def load_with_sources(
     """As `load`, with the origin of each value."""
     problems: list[str] = []
     given: dict[str, Given] = {}
+    around = os.environ if environ is None else environ
+    notices = foreign_variables(around)
     sources = [
         *(_from_file(file, problems) if file is not None else ()),
-        *_from_environment(os.environ if environ is None else environ),
+        *_from_environment(around),
         *_from_sets(sets, problems),
     ]
     if data_dir is not None:
@@ -101,8 +107,14 @@ def load_with_sources(
     }
     for one in sources:
         one = _as_written(one, names) if one.from_environment else one
+        found = f"{one.key} = {literal(one.value)} (from {one.source})"
+        if (ours := RENAMED.get(one.key)) is not None:
+            notices.append(f"{found} is taken for {ours}, which is its name here.")
+            one = replace(one, key=ours)
         if setting_of(one.key) is not None:
             given[one.key] = one
+        elif (why := nothing_here(one.key)) is not None:
+            notices.append(f"{found} does nothing here: {why}.")
         else:
             problems.append(_unknown(one))
     for naming in NAMINGS:
@@ -128,7 +140,7 @@ def load_with_sources(
         config = _validated(given, problems)
         assert config is not None
     changed = {key: one.source for key, one in given.items() if value_at(config, key) != _known(key).default}
-    return Loaded(config, changed)
+    return Loaded(config, changed, tuple(notices))
 
 
 def secrets(config: Config, *, environ: Mapping[str, str] | None = None, known: Mapping[str, bytes] | None = None) -> dict[str, bytes]:

@@ -82,6 +82,13 @@ class Mqtt(Section):
         le=65_535,
         effect="at once",
     )
+    upgrade_qos: Flag = setting(
+        False,
+        "Send each message at the QoS that its subscription was granted, also where it was published at a lower one. MQTT wants the lower "
+        "of both. Counts for subscriptions made from then on, as long as they last. For durable sessions it raises what is stored, so "
+        "messages of QoS 0 only with `durable_storage.messages.store_qos0`; the others come at QoS 0.",
+        effect="at once",
+    )
     max_mqueue_len: Count = setting(
         Count(1000),
         "Messages of QoS 1 and 2 that wait in memory for one session that is not durable: for room in its window, or until its client is "

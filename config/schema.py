@@ -8,6 +8,7 @@ Keys are those of EMQX where it has the same setting. Where our default differs,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -18,11 +19,9 @@ from config.fields import Flag, Section, Whole, conflict, setting
 from config.listeners import Listeners
 from config.pipeline import Pipeline
 from config.protocol import Mqtt
-from config.retention import CLASSES_ALLOWED, FILTERS_ALLOWED, RetentionClass, check_classes, check_filters
 from config.selection import Persistence, Zone
+from config.storage import DurableStorage
 from config.values import Duration, Size
-
-THRESHOLDS_ALLOWED = "a list of 1 to 16 whole numbers from 1 to 1000000, such as [100, 10]"
 
 
 class Gateway(Section):
@@ -138,6 +137,7 @@ class DurableSessions(Section):
         "noticed by its keep-alive, and that its gateway is gone after 20 s at the latest, whatever this is.",
         ge=100,
         le=600_000,
+        effect="at once",
     )
     session_gc_interval: Duration = setting(
         Duration.parse("10m"),
@@ -165,184 +165,6 @@ class DurableSessions(Section):
         effect="at once",
     )
     persistence: Persistence = setting(Persistence(), "Which messages are stored for durable sessions, if one has subscribed to them.")
-
-
-class LocalWriteBuffer(Section):
-    max_items: Whole = setting(
-        1000,
-        "Messages in one record, the unit of commit. Records are as small as the load allows: the next begins when the sync of "
-        "the last has ended.",
-        unit="messages",
-        ge=1,
-        le=100_000,
-        effect="at once",
-    )
-
-
-class Layout(Section):
-    type: Literal["skipstream", "wildcard_optimized_v2", "record_batch", "wildcard_optimized"] = setting(
-        "skipstream",
-        "How messages lie in the store. skipstream: in order of their position, with an index key for each varying level of the topic; "
-        "the second name is EMQX's word for the same. record_batch: many messages of a topic in one value, and an index that is "
-        "written later, in pages. wildcard_optimized: in order of epochs, and in an epoch in order of the varying levels; sessions that "
-        "are behind what `tail_cache_bytes` holds get what is new when its epoch is over. docs/layouts.md says what each costs. A "
-        "change applies to generations made from then on.",
-        effect="with the next generation",
-    )
-    wildcard_thresholds: tuple[Whole, ...] = setting(
-        (100, 10),
-        "How many different words at a level of the topic tree make it a varying level: the first number for the first level, the "
-        "second for the second, the last for all below. Lower makes fewer, larger streams.",
-        unit="words",
-        allowed=THRESHOLDS_ALLOWED,
-        effect="with the next generation",
-    )
-    bits_per_topic_level: Whole = setting(
-        64,
-        "Only wildcard_optimized: bits of a key for each varying level. Fewer make smaller keys, and more messages that are looked at in "
-        "vain because other words have the same bits. EMQX: 64.",
-        unit="bits",
-        ge=16,
-        le=64,
-        allowed="a multiple of 8 from 16 to 64",
-        effect="with the next generation",
-    )
-    epoch_bits: Whole = setting(
-        20,
-        "Only wildcard_optimized: an epoch has 2 to the power of this many microseconds; 10 is about 1 ms, 17 about 0.1 s, 20 about 1 s, "
-        "24 about 17 s. Shorter epochs delay less and cost more, as each is searched by itself. 64 is a single epoch: nothing is "
-        "delayed, and reading behind the head is dear. EMQX: 20.",
-        unit="bits",
-        ge=1,
-        le=64,
-        effect="with the next generation",
-    )
-    topic_index_bytes: Whole = setting(
-        4,
-        "Only wildcard_optimized: bytes of a key that name the stream. Fewer make smaller keys, and streams that lie among each other: "
-        "with 4, two or three of 100,000 streams do. EMQX: 4.",
-        unit="bytes",
-        ge=4,
-        le=8,
-        effect="with the next generation",
-    )
-
-    @model_validator(mode="after")
-    def _together(self) -> Self:
-        thresholds = self.wildcard_thresholds
-        if not (1 <= len(thresholds) <= 16 and all(1 <= n <= 1_000_000 for n in thresholds)):
-            raise conflict("wildcard_thresholds", THRESHOLDS_ALLOWED)
-        if self.bits_per_topic_level % 8:
-            raise conflict("bits_per_topic_level", "a multiple of 8 from 16 to 64")
-        return self
-
-
-class Messages(Section):
-    data_dir: str = setting(
-        "", "Where the messages lie, when not below `data_dir`. Needs a local file system that keeps its promise at fsync."
-    )
-    backend: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = setting(
-        "builtin_local",
-        "The engine under the store. builtin_local and rocksdb: RocksDB, one copy on this node. memory: nothing is on disk and a restart "
-        "of a shard loses its messages; for trying things out. Any other: what an installed package offers (storage-library.md).",
-        allowed='"builtin_local", "rocksdb", "memory" or the name of an installed backend',
-    )
-    n_shards: Literal["auto"] | Annotated[Whole, Field(ge=1, le=64)] = setting(
-        "auto",
-        "Parts of the store, each with its own log and its own process. One shard is about one core of storage. EMQX: 16. auto is "
-        "half the cores, at least 1 and at most 16: a process of its own for each shard is too dear for more.",
-        unit="shards",
-        allowed='"auto" or a whole number from 1 to 64',
-        effect="never, fixed",
-    )
-    n_sites: Whole = setting(
-        1,
-        "Sites that share the store. More than one needs replication, which is not built yet.",
-        unit="sites",
-        ge=1,
-        le=1,
-        effect="never, fixed",
-    )
-    replication_factor: Whole = setting(
-        1, "Copies of each message. EMQX: 3. More than one needs replication, which is not built yet.", unit="copies", ge=1, le=1
-    )
-    on_damage: Literal["salvage", "strict"] = setting(
-        "salvage",
-        'What to do about broken files of the store (operations.md, "When files are broken"). salvage: put generations aside that '
-        "cannot be read, serve the rest and say so. strict: do not start, and end the shard when it meets damage.",
-    )
-    store_qos0: Flag = setting(
-        False,
-        "Store QoS 0 messages for durable sessions too. Off: whoever publishes at QoS 0 has said that a loss is fine, and live "
-        "sessions get them without the cost of a commit.",
-    )
-    generation_length: Duration = setting(
-        Duration.parse("1d"),
-        "How long one generation takes messages. Retention drops whole generations, so shorter is more exact and makes more "
-        "column families, each of which costs memory and time at start. Never longer than the period of its class.",
-        ge=1000,
-        le=30 * 86_400_000,
-        effect="at once",
-    )
-    generation_size: Annotated[Size, Field(ge=2**20, le=2**50)] | Literal["unlimited"] = setting(
-        Size.parse("8GiB"),
-        "With so many bytes of messages a generation is sealed before `generation_length`, so that a busy day goes in pieces of a size "
-        "that can be handled. What is counted is what was published, not what it takes on disk; after a start, what the store estimates. "
-        "Size begins no more generations once a shard has 200 of them: from there on only time does.",
-        allowed='a size from 1MiB to 1024TiB, such as "8GiB" or a number of bytes, or "unlimited"',
-        effect="at once",
-    )
-    classes: tuple[RetentionClass, ...] = setting(
-        (),
-        "Topics that are kept for another time than `message_retention_period`: a topic is in the first class whose filter matches it. "
-        "Each class has generations of its own, so one that is kept for a year does not hold the others. A change of names or filters "
-        "begins new generations for all; those of a class that is gone are kept for the period that it had. docs/retention.md has more.",
-        unit="classes",
-        allowed=CLASSES_ALLOWED,
-        effect="at once",
-    )
-    capture: tuple[str, ...] = setting(
-        (),
-        "Messages of topics that match one of these filters are stored though no durable session wants them: for readers that come later. "
-        "What `durable_sessions.persistence` excludes is excluded here too.",
-        unit="filters",
-        allowed=FILTERS_ALLOWED,
-        effect="at once",
-    )
-    hold_unread: Flag = setting(
-        False,
-        "Keep a generation whose time is over until every session has acknowledged all that it has of it. Off: its time decides, and a "
-        "session that comes too late is told what it lost. On: a session that never expires and whose client never comes back keeps "
-        "everything from then on, until `storage_quota` ends it by refusing publishers; `holdfast storage retention --dry-run` names it.",
-        effect="at once",
-    )
-    tail_cache_bytes: Size = setting(
-        Size.parse("64MiB"),
-        "Memory of one shard for the newest messages. Sessions that keep up are served from it without touching the disk.",
-        ge=2**20,
-        le=64 * 2**30,
-        effect="at once",
-    )
-    block_cache: Size = setting(
-        Size.parse("64MiB"),
-        "Memory of one shard for pieces of the store that were read. What is not in it is read from the file, 10 to 20 µs for 4 KiB when "
-        "the system has the file in memory. More helps where many sessions read far back at a time; without any such sessions little "
-        "is enough.",
-        ge=2**20,
-        le=64 * 2**30,
-    )
-    local_write_buffer: LocalWriteBuffer = setting(LocalWriteBuffer(), "How publishes become records.")
-    layout: Layout = setting(Layout(), "How messages are laid out.")
-
-    @model_validator(mode="after")
-    def _filters(self) -> Self:
-        check_classes("classes", self.classes)
-        check_filters("capture", self.capture)
-        return self
-
-
-class DurableStorage(Section):
-    messages: Messages = setting(Messages(), "The store of messages.")
 
 
 class RaySettings(Section):
@@ -424,14 +246,26 @@ class Config(Section):
             if not listener.packet_bytes_max.is_infinite and listener.packet_bytes_max > self.gateway.packet_bytes_max:
                 limit = self.gateway.packet_bytes_max
                 raise conflict(f"listeners.{name}.packet_bytes_max", f"at most {limit}, which is gateway.packet_bytes_max")
+        self._check_zones()
+        return self
+
+    def _check_zones(self) -> None:
         names = [name for name, _ in self.listeners.all()]
+        for name, listener in self.listeners.all():
+            if listener.zone and listener.zone not in self.zones:
+                raise conflict(f"listeners.{name}.zone", f"the name of a zone, of which there are {_quoted(self.zones)}")
         for zone, selects in self.zones.items():
             if not set(selects.listeners) <= set(names):
-                known = ", ".join(f'"{name}"' for name in names)
-                raise conflict(f"zones.{zone}.listeners", f"a list of names of listeners, of which there are {known}")
-        return self
+                raise conflict(f"zones.{zone}.listeners", f"a list of names of listeners, of which there are {_quoted(names)}")
+            if not (selects.selects or any(listener.zone == zone for _, listener in self.listeners.all())):
+                others = "where users, client_id_prefixes and topic_prefixes are empty too, and no listener has it as its zone"
+                raise conflict(f"zones.{zone}.listeners", f"at least one, {others}")
 
     def shard_count(self, cores: int) -> int:
         """Shards of a new store on a machine with so many cores."""
         wanted = self.durable_storage.messages.n_shards
         return min(16, max(1, cores // 2)) if wanted == "auto" else wanted
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join([f'"{name}"' for name in names]) or "none"

@@ -1,7 +1,8 @@
 """Which sessions are durable and which messages are stored for them: zones, and the persistence filter.
 
-Only declares and checks one zone by itself; that its listeners are there by `config.schema`; names of zones and how many there may be
-by `config.load`, which knows where they come from.  What a zone means is decided in `gateway.zones` and `sessions.options`.
+Only declares and checks one zone by itself; that its listeners are there, and that something is in it, by `config.schema`; names of zones
+and how many there may be by `config.load`, which knows where they come from.  What a zone means is decided in `gateway.zones` and
+`sessions.options`.
 """
 
 from __future__ import annotations
@@ -107,6 +108,9 @@ class Zone(Section):
         _check_texts("users", self.users, _USERS_ALLOWED)
         _check_texts("client_id_prefixes", self.client_id_prefixes, _CLIENTS_ALLOWED)
         _check_topics("topic_prefixes", self.topic_prefixes)
-        if not (self.listeners or self.users or self.client_id_prefixes or self.topic_prefixes):
-            raise conflict("listeners", "at least one, where users, client_id_prefixes and topic_prefixes are empty too")
         return self
+
+    @property
+    def selects(self) -> bool:
+        """Whether anything is in the zone by what it says itself; a listener may say so too."""
+        return bool(self.listeners or self.users or self.client_id_prefixes or self.topic_prefixes)

@@ -106,7 +106,7 @@ class Fanout:
         qos0_5 = qos0_3 = b""
         plain = 0
         for sub in subs:
-            qos = sub.qos if sub.qos < published_qos else published_qos
+            qos = sub.sent_qos[published_qos]
             if qos or not sub.plain:
                 template = template or PublishTemplate(topic, body)
                 self._with_care(sub, publisher, flags, qos, template)

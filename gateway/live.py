@@ -24,6 +24,11 @@ from gateway.groups import Group, is_shared, matched_filter
 from gateway.guard import Guard
 from mqtt.topics import has_wildcard
 from mqtt.trie import FilterTrie
+from sessions.bodies import UPGRADE_QOS
+
+_LOWER: Final = ((0, 0, 0), (0, 1, 1), (0, 1, 2))
+_UPGRADED: Final = ((0, 0, 0), (1, 1, 1), (2, 2, 2))
+"""QoS at which a message leaves, by the granted one and that of the message."""
 
 
 class LiveSub:
@@ -31,12 +36,15 @@ class LiveSub:
 
     __slots__ = (
         "connection", "every", "filter", "guard", "identifier", "no_local", "plain", "qos", "retain_as_published", "retain_topics",
+        "sent_qos",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, filter: bytes, qos: int, every: bool, options: int, identifier: int) -> None:
         self.connection = connection
         self.filter = filter
         self.qos = qos
+        self.sent_qos = _UPGRADED[qos] if options & UPGRADE_QOS else _LOWER[qos]
+        """By the QoS at which a message was published."""
         self.every = every
         """False: only messages that are not stored, which for short are called those of QoS 0 in names here."""
         self.no_local = bool(options & 1)

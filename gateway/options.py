@@ -55,6 +55,8 @@ class Options:
     persistence: Persistence | None = None
     """Which messages are not stored for durable sessions; None: all of QoS 1 and 2 are, with store_qos0 those of QoS 0 too."""
     filter_levels_max: int = 128
+    upgrade_qos: bool = False
+    """Whether new subscriptions get everything at the QoS that they are granted."""
     packet_bytes_max: int = 1 << 20
     """Announced to MQTT 5 clients; the shell's decoder enforces it."""
     topic_alias_maximum: int = 32

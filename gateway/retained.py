@@ -114,6 +114,5 @@ class Retained:
             return
         if sub.no_local and publisher == sub.connection.client:
             return
-        qos = min(flags & QOS_MASK, sub.qos)
-        if self._sending.send(sub, qos, 1, PublishTemplate(topic, body), published_at_ms):
+        if self._sending.send(sub, sub.sent_qos[flags & QOS_MASK], 1, PublishTemplate(topic, body), published_at_ms):
             self._state.counters.retained_delivered += 1

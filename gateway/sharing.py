@@ -104,14 +104,14 @@ class Sharing:
         sending = self._sending
         for _ in range(min(len(group.members), MEMBERS_ASKED_MAX)):
             sub = group.next_member()
-            if sending.fits(sub, min(sub.qos, published_qos), template):
+            if sending.fits(sub, sub.sent_qos[published_qos], template):
                 break
         else:
             if not must:
                 return False
             sub = group.next_member()
         retain = message.flags & 1 if sub.retain_as_published else 0
-        if sending.send(sub, min(sub.qos, published_qos), retain, template, message.published_at_ms, message):
+        if sending.send(sub, sub.sent_qos[published_qos], retain, template, message.published_at_ms, message):
             self._state.counters.live_delivered += 1
         return True
 

@@ -27,6 +27,7 @@ from gateway.wheel import Wheel
 from mqtt.packets import MQTT_5, Suback, Subscribe, Subscription, Unsuback, Unsubscribe
 from mqtt.reason import ProtocolError, ReasonCode
 from mqtt.topics import parse_filter
+from sessions.bodies import UPGRADE_QOS
 from sessions.frames import ROUTED, Attached, Subacked, Unsubacked
 from sessions.frames import Subscribe as SubscribeFrame
 from sessions.frames import Unsubscribe as UnsubscribeFrame
@@ -90,7 +91,7 @@ class Subscribing:
         for row, code in zip(packet.subscriptions, codes, strict=True):
             if code is None:
                 code = ReasonCode(row.qos)
-                sub = LiveSub(connection, row.filter, row.qos, True, _options(row), identifier)
+                sub = LiveSub(connection, row.filter, row.qos, True, self._options(row), identifier)
                 old = connection.subs.get(row.filter)
                 self._table.subscribe(sub)
                 self._permitting.subscribed(sub)
@@ -149,7 +150,7 @@ class Subscribing:
 
     # ---------------------------------------------------------------- durable: the session actor answers
     def _ask(self, connection: Connection, packet: Subscribe, codes: list[ReasonCode | None], identifier: int) -> None:
-        rows = [(row.filter, row.qos, _options(row), row.retain_handling) for row in packet.subscriptions]
+        rows = [(row.filter, row.qos, self._options(row), row.retain_handling) for row in packet.subscriptions]
         wanted = [row for row, code in zip(rows, codes, strict=True) if code is None]
         if not wanted:
             self._answer(connection, Suback(packet.packet_id, tuple([code for code in codes if code is not None])))
@@ -264,6 +265,5 @@ class Subscribing:
         self._closing.close(connection, ReasonCode.PACKET_TOO_LARGE, detail)  # [MQTT-3.1.2-24]
         return False
 
-
-def _options(row: Subscription) -> int:
-    return row.no_local | row.retain_as_published << 1
+    def _options(self, row: Subscription) -> int:
+        return row.no_local | row.retain_as_published << 1 | (UPGRADE_QOS if self._state.options.upgrade_qos else 0)

@@ -4,7 +4,7 @@ What a subscription makes of a message depends only on the stored bytes, the cli
 reading a range again gives every message the same QoS, and the same number.
 
     no local              a message of the client itself is skipped, and gets no number
-    QoS                   the lower of the message's and the granted one
+    QoS                   the lower of the message's and the granted one; with upgrade QoS always the granted one
     retain as published   keeps the retain flag; without, it is 0 [MQTT-3.3.1-12]; copies of retained messages have it 1
 """
 
@@ -16,7 +16,10 @@ from sessions.ranges import Terms
 from shards.messages import QOS_MASK, RETAIN, header
 
 NO_LOCAL, RETAIN_AS_PUBLISHED = 1, 2
+UPGRADE_QOS = 8
+"""Not of the packet: `mqtt.upgrade_qos` when the subscription was made.  Between them is sessions.frames.ROUTED, which is in no row."""
 _AS_RETAINED = 4
+_IN_FIRST = RETAIN_AS_PUBLISHED | UPGRADE_QOS
 
 _PUBLISH = 0x30
 DUP = 0x08
@@ -27,13 +30,13 @@ def _firsts(granted: int, options: int) -> bytes:
     """The first byte of the PUBLISH packet, by the QoS and retain bits of the stored flags; a table for bytes.translate."""
     table = bytearray(256)
     for kind in range(8):
-        qos = min(kind & QOS_MASK, granted, 2)
+        qos = granted if options & UPGRADE_QOS else min(kind & QOS_MASK, granted, 2)
         retain = options & _AS_RETAINED or (options & RETAIN_AS_PUBLISHED and kind & RETAIN)
         table[kind] = _PUBLISH | qos << 1 | (1 if retain else 0)
     return bytes(table)
 
 
-_TABLES = [[_firsts(granted, options) for options in range(8)] for granted in range(3)]
+_TABLES = [[_firsts(granted, options) for options in range(16)] for granted in range(3)]
 
 
 class Bodies:
@@ -62,4 +65,4 @@ class Bodies:
         kinds = self.kinds
         if len(indexes) != len(kinds):
             kinds = bytes([kinds[index] for index in indexes])
-        return indexes, kinds.translate(_TABLES[terms.qos][options & RETAIN_AS_PUBLISHED | (_AS_RETAINED if retained else 0)])
+        return indexes, kinds.translate(_TABLES[terms.qos][options & _IN_FIRST | (_AS_RETAINED if retained else 0)])

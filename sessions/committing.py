@@ -65,6 +65,9 @@ class Committing:
         self._lazy: Later[Session] = Later(state.options.lazy_commit_ms)
         self._heartbeat: Later[Session] = Later(state.options.heartbeat_ms)
 
+    def settings_changed(self) -> None:
+        self._heartbeat.change(self._state.now_ms, self._state.options.heartbeat_ms)
+
     # ---------------------------------------------------------------- marking
     def soon(self, session: Session) -> None:
         """Something must be in the next commit."""

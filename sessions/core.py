@@ -131,6 +131,7 @@ class SessionCore:
             case SettingsChanged(options):
                 state.options, state.reads = options, options.reads
                 self._sweeping.interval_changed()
+                self._committing.settings_changed()
             case _ as never:
                 assert_never(never)
         effects, state.effects = state.effects, []

@@ -44,6 +44,11 @@ class Later(Generic[T]):
     def add(self, now_ms: int, item: T) -> None:
         self._waiting.append((now_ms + self._delay_ms, item))
 
+    def change(self, now_ms: int, delay_ms: int) -> None:
+        """Another time from now on; what waits already does so no longer than that."""
+        self._delay_ms = delay_ms
+        self._waiting = deque([(min(due_ms, now_ms + delay_ms), item) for due_ms, item in self._waiting])
+
     def due(self, now_ms: int) -> list[T]:
         found: list[T] = []
         while self._waiting and self._waiting[0][0] <= now_ms:

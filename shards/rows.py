@@ -150,7 +150,7 @@ ADDING, ACTIVE = 0, 1
 
 
 class SubscriptionRow(NamedTuple):
-    """One subscription of a session.  qos: granted.  options: bit 0 no local, bit 1 retain as published.
+    """One subscription of a session.  qos: granted.  options: bit 0 no local, bit 1 retain as published, bit 3 upgrade QoS.
 
     identifier 0: none.  starts: (shard, position) from which its messages count; empty when it has no route: at QoS 0,
     unless it was made under store_qos0.

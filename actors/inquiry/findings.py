@@ -33,7 +33,7 @@ DESCRIPTORS_WANTED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """about: directory, disk, store, machine, access, process, alarm.  serious: clients are hurt by it, or will be.
+    """about: directory, disk, store, machine, access, process, alarm, configuration.  serious: clients are hurt by it, or will be.
 
     sentence: what is found, and what to do."""
 

@@ -17,7 +17,7 @@ from sessions.state import Later, State
 from shards.frames import RetainedMessages, RetainedPage, Told
 from shards.messages import QOS_MASK, header
 
-_PUBLISH_RETAINED = 0x31
+RETAIN = 0x01
 
 
 class Fetch:
@@ -103,10 +103,9 @@ class MemoryRetained:
         flags, published_at_ms, publisher, topic, body = header(value)
         if (sub.retain_topics is not None and topic in sub.retain_topics) or sub.skips(publisher):
             return
-        qos = flags & QOS_MASK
-        message = Message(publisher, qos << 1 | 1, topic, body, published_at_ms)
+        message = Message(publisher, (flags & QOS_MASK) << 1 | RETAIN, topic, body, published_at_ms)
         if message.is_over(self._state.wall_ms):
             self._state.counters.memory_dropped_expired += 1
             return
-        sub.session.offer(message, _PUBLISH_RETAINED | min(qos, sub.qos) << 1, sub.identifier)
+        sub.session.offer(message, sub.first(message) | RETAIN, sub.identifier)
         self._state.counters.retained += 1

@@ -17,7 +17,7 @@ from typing import Final
 
 from mqtt.topics import is_shared, matched_filter
 from mqtt.trie import FilterTrie
-from sessions.bodies import NO_LOCAL, RETAIN_AS_PUBLISHED
+from sessions.bodies import NO_LOCAL, RETAIN_AS_PUBLISHED, UPGRADE_QOS
 from sessions.memory.message import Message
 from sessions.memory.session import MemorySession
 
@@ -26,25 +26,37 @@ MEMBERS_ASKED_MAX: Final = 100
 _PUBLISH = 0x30
 
 
+def _firsts(granted: int, options: int) -> bytes:
+    """By the kind of a message, the first byte of the PUBLISH that brings it live [MQTT-3.3.1-12, -13]."""
+    table = bytearray()
+    for kind in range(8):
+        qos = granted if options & UPGRADE_QOS else min(granted, kind >> 1)
+        table.append(_PUBLISH | qos << 1 | (kind & 1 if options & RETAIN_AS_PUBLISHED else 0))
+    return bytes(table)
+
+
+_FIRSTS: Final = [[_firsts(granted, options) for options in range(16)] for granted in range(3)]
+
+
 class MemorySub:
     """One subscription of one session.
 
     retain_topics: while retained messages are fetched for it, topics of which a newer one went out live."""
 
-    __slots__ = ("filter", "identifier", "options", "qos", "retain_topics", "session")
+    __slots__ = ("_firsts", "filter", "identifier", "options", "qos", "retain_topics", "session")
 
     def __init__(self, session: MemorySession, filter: bytes, qos: int, options: int, identifier: int) -> None:
         self.session = session
         self.filter = filter
         self.qos = qos
         self.options = options
+        self._firsts = _FIRSTS[qos][options & (RETAIN_AS_PUBLISHED | UPGRADE_QOS)]
         self.identifier = identifier
         self.retain_topics: set[bytes] | None = None
 
     def first(self, message: Message) -> int:
-        """The first byte of the PUBLISH that brings this subscription a live message [MQTT-3.3.1-12, -13]."""
-        retain = message.kind & 1 if self.options & RETAIN_AS_PUBLISHED else 0
-        return _PUBLISH | min(self.qos, message.qos) << 1 | retain
+        """The first byte of the PUBLISH that brings this subscription a live message."""
+        return self._firsts[message.kind]
 
     def skips(self, publisher: bytes) -> bool:
         return bool(self.options & NO_LOCAL) and publisher == self.session.client

@@ -47,8 +47,8 @@ class OneLoop:
             sets = (*sets, f"access.password.file={passwords}")
             passwords.write_text("".join([f"{user}:{pbkdf2(password)}\n" for user, password in users.items()]))
             passwords.chmod(0o600)
-        patient = ("gateway.connect_timeout=60s", "access.deadline=60s")
-        config = load(sets=(f"listeners.tcp.bind=127.0.0.1:{self.port}", *patient, *sets), environ={})
+        self._always = (f"listeners.tcp.bind=127.0.0.1:{self.port}", "gateway.connect_timeout=60s", "access.deadline=60s")
+        config = load(sets=(*self._always, *sets), environ={})
         self.topology = Topology(
             data_dir=data_dir,
             run_dir=Path(self._run.name),
@@ -77,12 +77,23 @@ class OneLoop:
         servers: list[ShardServer | SessionServer | GatewayServer] = [*self.shards, *self.sessions, *self.gateways]
         for server in servers:
             await server.start()
-        for gateway in self.gateways:
-            state = gateway._core._state
-            state.options = replace(state.options, home_wait_ms=PATIENT_MS, suback_wait_ms=PATIENT_MS)
+        self._be_patient()
         while not all(self._has_heard_all(gateway) for gateway in self.gateways):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         return self
+
+    def _be_patient(self) -> None:
+        for gateway in self.gateways:
+            state = gateway._core._state
+            state.options = replace(state.options, home_wait_ms=PATIENT_MS, suback_wait_ms=PATIENT_MS)
+
+    def reconfigure(self, *sets: str) -> None:
+        """As the controller does it after a reload; what is not said has its default."""
+        config = load(sets=(*self._always, *sets), environ={})
+        servers: list[ShardServer | SessionServer | GatewayServer] = [*self.shards, *self.sessions, *self.gateways]
+        for server in servers:
+            server.reconfigure(config)
+        self._be_patient()
 
     @staticmethod
     def _has_heard_all(gateway: GatewayServer) -> bool:

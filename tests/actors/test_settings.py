@@ -90,6 +90,13 @@ def test_zones_of_topics_go_to_session_actors_and_those_of_connections_to_gatewa
     assert options.reads_of(options.reads, b"other") == options.reads
 
 
+def test_the_zone_of_a_listener_is_that_of_its_connections() -> None:
+    """Whether the listener names its zone, or the zone its listener."""
+    by_listener = ("listeners.tcp.zone=z", "zones.z.durable_sessions.enable=false")
+    by_zone = ('zones.z.listeners=["tcp"]', "zones.z.durable_sessions.enable=false")
+    assert gateway_options(load(sets=by_listener, environ={})).zones == gateway_options(load(sets=by_zone, environ={})).zones
+
+
 SAMPLES = {
     "listeners": '["tcp"]',
     "users": '["ann"]',
@@ -133,6 +140,7 @@ OTHERS = {
     "access.deadline": "7s",
     "listeners.tcp.anonymous": "no",
     "durable_storage.messages.layout.type": "record_batch",
+    "durable_storage.messages.local_write_buffer.flush_interval": "20ms",
     "durable_storage.messages.layout.bits_per_topic_level": "32",
     "durable_storage.messages.generation_size": "3MiB",
     "durable_storage.messages.classes": '[{name = "alarms", filter = "alarms/#", period = "90d"}]',
@@ -167,7 +175,7 @@ PLUGGED = ("access.plugin.kind=holdfast", 'access.plugin.plugins=["a:C"]')
 CHANGING = ("at once", "with the next generation")
 BY_SHELLS = (
     "log.level", "gateway.connect_bytes_max", "mqtt.filters_per_packet_max", "mqtt.user_properties_max", "storage_quota", "access.",
-    "admin.enable",
+    "admin.enable", "durable_storage.messages.local_write_buffer.flush_interval",
 )  # fmt: skip
 """Taken by the processes themselves, not by their cores; what ends in a dot: all that begin so."""
 

@@ -13,9 +13,13 @@ from tests.broker.running import QUIET_RAY, Options, RunningBroker
 from tests.broker.wire import Version
 from tests.gates.traffic import Publisher, at_work, client_ids, everything_flows, require_sessions_kept
 
-pytestmark = pytest.mark.parametrize(
-    "broker", [Options({**QUIET_RAY, "gateway.count": "2", "durable_storage.messages.n_shards": "2"})], indirect=True, ids=["2x2"]
+STORES = "stores"
+"""Beside the data directory: where the broker is started."""
+OPTIONS = Options(
+    {**QUIET_RAY, "gateway.count": "2", "durable_storage.messages.data_dir": STORES},
+    environment={"HOLDFAST__DURABLE_STORAGE__MESSAGES__N_SHARDS": "2"},
 )
+pytestmark = pytest.mark.parametrize("broker", [OPTIONS], indirect=True, ids=["2x2"])
 
 BACK_S = 20.0
 SETTLE_S = 60.0
@@ -77,3 +81,10 @@ async def test_one_killed_process_costs_seconds_and_no_message(broker: RunningBr
         require_sessions_kept([*sessions, *(publisher.client for publisher in publishers)])
     assert history.acknowledged_count() > 0
     assert faults(history) == []
+
+
+def test_stores_are_as_many_as_was_said_and_where(broker: RunningBroker) -> None:
+    """The number by a variable of the environment, the place by the command line; nothing of them is in the data directory."""
+    assert len(broker.ready_status().pids("shard")) == 2
+    assert sorted(path.parent.name for path in (broker.directory / STORES).glob("*/CURRENT")) == ["0", "1"]
+    assert not list(broker.data_dir.rglob("CURRENT"))

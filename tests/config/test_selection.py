@@ -85,6 +85,9 @@ def test_show_prints_zones_with_their_sources() -> None:
     [
         (("zones.a.durable_sessions.batch_size=1",), "zones.a.listeners = []", "at least one, where users"),
         (('zones.a.listeners=["ws"]',), 'zones.a.listeners = ["ws"]', 'of which there are "tcp"'),
+        (('listeners.tcp.zone=a',), 'listeners.tcp.zone = "a"', "the name of a zone, of which there are none"),
+        (('listeners.tcp.zone=a', 'zones.b.users=["x"]'), 'listeners.tcp.zone = "a"', 'of which there are "b"'),
+        (('listeners.tcp.zone=a b',), 'listeners.tcp.zone = "a b"', "the name of a zone that there is, or nothing"),
         (('zones.a.users=[""]',), 'zones.a.users = [""]', "a list of user names"),
         (("zones.a.users=7",), "zones.a.users = 7", "a list of user names"),
         (('zones.a.client_id_prefixes=[""]',), "zones.a.client_id_prefixes", "a list of texts that client ids begin with"),
@@ -116,6 +119,15 @@ def test_a_mistake_is_one_sentence_with_what_was_found_and_what_is_wanted(sets: 
     assert key in found
     assert wanted in found
     assert found.endswith((".", "?"))
+
+
+def test_a_listener_may_say_its_zone(tmp_path: Path) -> None:
+    """As EMQX has it; such a zone need not say who is in it."""
+    file = tmp_path / "a.toml"
+    file.write_text("[listeners.tcp]\nzone = 'a'\n[zones.a.durable_sessions]\nenable = false\n")
+    config = load(file, environ={})
+    assert config.listeners.tcp.zone == "a" and config.zones["a"].listeners == ()
+    assert from_json(dump_json(config)) == config
 
 
 def test_sixty_four_zones_are_allowed() -> None:

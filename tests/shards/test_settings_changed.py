@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shards.events import SettingsChanged
-from shards.frames import Place
+from shards.frames import Answer, Place
 from shards.options import ShardOptions, StoreOptions
 from tests.shards.harness import G, Harness, connect, linked, poll, publish, route, topics
 
@@ -79,6 +79,28 @@ def test_a_smaller_tail_gives_back_what_is_over_it() -> None:
     h.ask(G, publish(b"p", conn, b"t", ids=[60]))
     assert h.core.counters["tail_bytes"] <= held // 2
     assert len(topics(poll(h, b"t", Place(position)))) == 51
+
+
+def test_a_record_takes_no_further_frame_once_it_has_so_many_messages() -> None:
+    """`local_write_buffer.max_items`: what comes behind is in the next record, and a change counts from the next one on."""
+    h = linked(messages_per_record_max=2)
+    conn = connect(h, b"p").conn
+    route(h, b"#")
+
+    def records(frames: int) -> list[int]:
+        """How many frames each record answers."""
+        for _ in range(frames):
+            h.request(G, publish(b"p", conn, b"t"))
+        found: list[int] = []
+        while sum(found) < frames:
+            h.tick()
+            found.append(len(h.take(G, Answer)))
+        return found
+
+    h.take(G, Answer)
+    assert records(5) == [2, 2, 1]
+    change(h, messages_per_record_max=4)
+    assert records(5) == [4, 1]
 
 
 def test_the_next_sweep_comes_after_the_new_interval() -> None:

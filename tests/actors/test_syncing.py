@@ -1,0 +1,127 @@
+"""When a sync begins: `local_write_buffer.flush_interval` and `max_items`, over the real committer and a disk that only counts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from actors.syncing import Syncing
+from shards import committer as commits
+
+HOUR_MS = 3_600_000
+EARLY_S = 0.005
+"""Timers may be this early, by the grain of the loop's clock."""
+
+
+class Disk:
+    def __init__(self) -> None:
+        self.began: list[float] = []
+        self.stored = 0
+        self.committed = -1
+        self._news = asyncio.Event()
+        self._committer = commits.LocalCommitter()
+        self.syncing = Syncing(self._sync, self._tell, lambda _: None, lambda: self.stored)
+
+    def open(self) -> None:
+        self._tell(commits.Opened(0))
+
+    def write(self, position: int, messages: int = 1) -> None:
+        self.stored += messages
+        self._tell(commits.Submit(commits.Record(position, ())))
+
+    async def until(self, position: int) -> None:
+        async with asyncio.timeout(60):
+            while self.committed < position:
+                self._news.clear()
+                await self._news.wait()
+
+    def _sync(self) -> None:
+        self.began.append(time.monotonic())
+
+    def _tell(self, event: commits.Event) -> None:
+        for effect in self._committer.handle(event):
+            match effect:
+                case commits.Write():
+                    if self.syncing.put_off:
+                        self.syncing.more_written()
+                case commits.StartSync():
+                    self.syncing.wanted()
+                case commits.Committed(position):
+                    self.committed = position
+                    self._news.set()
+                case other:
+                    raise AssertionError(other)
+        self._committer.check()
+
+
+@pytest.fixture
+async def disk() -> AsyncIterator[Disk]:
+    made = Disk()
+    yield made
+    made.syncing.close()
+
+
+async def test_without_an_interval_nothing_is_put_off(disk: Disk) -> None:
+    """Each record that comes alone has a sync of its own, at the end of its turn."""
+    disk.syncing.set_pace(0, 1000)
+    disk.open()
+    for position in range(1, 6):
+        disk.write(position)
+        assert not disk.syncing.put_off
+        await disk.until(position)
+    assert 5 <= len(disk.began) <= 6
+
+
+async def test_two_syncs_begin_so_long_after_each_other(disk: Disk) -> None:
+    """And the first one, after a pause, at once."""
+    disk.syncing.set_pace(30, 1000)
+    disk.open()
+    assert not disk.syncing.put_off
+    for position in range(1, 5):
+        disk.write(position)
+        await disk.until(position)
+    assert all(after - before >= 0.030 - EARLY_S for before, after in zip(disk.began, disk.began[1:], strict=False))
+
+
+async def test_what_is_written_meanwhile_shares_the_next_sync(disk: Disk) -> None:
+    """It is put off for all of them together, and begins with another interval."""
+    disk.syncing.set_pace(HOUR_MS, 1000)
+    disk.open()
+    await disk.until(0)
+    for position in range(1, 100):
+        disk.write(position)
+        await asyncio.sleep(0)
+    assert disk.syncing.put_off and len(disk.began) == 1
+    disk.syncing.set_pace(0, 1000)
+    await disk.until(99)
+    assert len(disk.began) == 2
+
+
+async def test_enough_messages_end_the_wait(disk: Disk) -> None:
+    """Whether they come with one record or with many; what was covered before does not count."""
+    disk.syncing.set_pace(HOUR_MS, 10)
+    disk.open()
+    await disk.until(0)
+    for first, sizes in ((1, [10]), (11, [3, 3, 3, 3])):
+        for at, messages in enumerate(sizes):
+            assert disk.committed < first + at
+            disk.write(first + at, messages)
+            assert disk.syncing.put_off is (sum(sizes[: at + 1]) < 10)
+        await disk.until(first + len(sizes) - 1)
+    assert len(disk.began) == 3
+
+
+async def test_after_a_failure_nothing_begins(disk: Disk) -> None:
+    """Nobody knows what is in that file."""
+    disk.syncing.set_pace(HOUR_MS, 1000)
+    disk.open()
+    await disk.until(0)
+    disk.write(1)
+    disk.syncing.failed = True
+    disk.syncing.set_pace(0, 1000)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(disk.began) == 1
