@@ -15,7 +15,7 @@ BY_FAMILY: Final = {metric.family: metric for metric in METRICS}
 NOT_HERE: Final = {
     "emqx_ds_buffer_latency": "Nothing waits in a buffer: a message is written in the turn of the loop in which it came.",
     "emqx_ds_storage_skipstream_lts_future": "A read ends at the watermark, so it never meets what is beyond.",
-    "emqx_ds_poll_requests": "There is no queue of polls: who is near the head is fed, the others are answered at once.",
+    "emqx_ds_poll": "There is no queue of polls: who is near the head is fed, the others are answered at once.",
     "emqx_ds_subs": "There are no beams: a shard feeds a session actor once for all of its sessions, by their filters.",
     "emqx_ds_write_buffer_memory_usage": "RocksDB's own, and not asked yet.",
     "emqx_ds_total_trash_size": "A dropped generation is erased at once.",
