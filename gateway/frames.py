@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
-import msgpack
-
+from sessions.framing import framing
 from sessions.live_frames import HANDED_ON, ForGroups, Forward, Interest, InterestSeen
 
 
@@ -25,23 +25,9 @@ class SystemTable(NamedTuple):
 LiveFrame: TypeAlias = Interest | InterestSeen | Forward
 """Those that a session actor knows too."""
 Frame: TypeAlias = LiveFrame | Counts | SystemTable
-_KINDS: tuple[type[Any], ...] = (Interest, InterestSeen, Forward, Counts, SystemTable)
-_CODE = {kind: code for code, kind in enumerate(_KINDS)}
-_pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
-
-
-def encode(frame: Frame) -> bytes:
-    return bytes(_pack((_CODE[type(frame)], *frame)))
-
-
-def decode(data: bytes | memoryview) -> Frame:
-    """Raises ValueError for anything that is not a frame of this link."""
-    try:
-        row = msgpack.unpackb(data, raw=False, use_list=True, strict_map_key=False)
-        frame: Frame = _KINDS[row[0]](*row[1:])
-        return frame
-    except (msgpack.UnpackException, TypeError, IndexError, KeyError, ValueError) as error:
-        raise ValueError(f"not a frame of this link: {error}") from None
+encode: Callable[[Frame], bytes]
+decode: Callable[[bytes | memoryview], Frame]
+encode, decode = framing(Interest, InterestSeen, Forward, Counts, SystemTable)
 
 
 __all__ = [

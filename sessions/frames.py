@@ -18,10 +18,10 @@ shared group has left:
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
-import msgpack
-
+from sessions.framing import framing
 from sessions.live_frames import Forward, Interest, InterestSeen
 
 ROUTED = 4
@@ -153,23 +153,9 @@ Frame: TypeAlias = (
     Attach | Attached | Subscribe | Subacked | Unsubscribe | Unsubacked | Acked | Detach | Deliver | SendPubrel | SessionClosed
     | Interest | InterestSeen | Forward | Hold
 )  # fmt: skip
-_KINDS: tuple[type[Any], ...] = (
+encode: Callable[[Frame], bytes]
+decode: Callable[[bytes | memoryview], Frame]
+encode, decode = framing(
     Attach, Attached, Subscribe, Subacked, Unsubscribe, Unsubacked, Acked, Detach, Deliver, SendPubrel, SessionClosed,
     Interest, InterestSeen, Forward, Hold,
 )  # fmt: skip
-_CODE = {kind: code for code, kind in enumerate(_KINDS)}
-_pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
-
-
-def encode(frame: Frame) -> bytes:
-    return bytes(_pack((_CODE[type(frame)], *frame)))
-
-
-def decode(data: bytes | memoryview) -> Frame:
-    """Raises ValueError for anything that is not a frame of this link."""
-    try:
-        row = msgpack.unpackb(data, raw=False, use_list=True, strict_map_key=False)
-        frame: Frame = _KINDS[row[0]](*row[1:])
-        return frame
-    except (msgpack.UnpackException, TypeError, IndexError, KeyError, ValueError) as error:
-        raise ValueError(f"not a frame of this link: {error}") from None

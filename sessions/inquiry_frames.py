@@ -11,10 +11,10 @@ Holds: no question is about more than CLIENTS_MAX clients, and no answer has mor
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
-import msgpack
-
+from sessions.framing import framing
 from shards.queries import Place
 
 CLIENTS_MAX = 100
@@ -143,22 +143,17 @@ class Kicked(NamedTuple):
 Ask: TypeAlias = ConnectionsOf | SessionsOf | PlacesOf | SubscriptionsOf | Kick
 Told: TypeAlias = ConnectionsTold | SessionsTold | PlacesTold | SubscriptionsTold | Kicked
 Frame: TypeAlias = Ask | Told
-_KINDS: tuple[type[Any], ...] = (
+_decode: Callable[[bytes | memoryview], Frame]
+encode: Callable[[Frame], bytes]
+encode, _decode = framing(
     ConnectionsOf, ConnectionsTold, SessionsOf, SessionsTold, PlacesOf, PlacesTold, SubscriptionsOf, SubscriptionsTold, Kick, Kicked,
 )  # fmt: skip
-_CODE = {kind: code for code, kind in enumerate(_KINDS)}
-_pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
-
-
-def encode(frame: Frame) -> bytes:
-    return bytes(_pack((_CODE[type(frame)], *frame)))
 
 
 def decode(data: bytes | memoryview) -> Frame:
     """Raises ValueError for anything that is not a frame of this link."""
+    frame = _decode(data)
     try:
-        row = msgpack.unpackb(data, raw=False, use_list=True, strict_map_key=False)
-        frame: Frame = _KINDS[row[0]](*row[1:])
         if isinstance(frame, ConnectionsTold):
             return frame._replace(rows=[OpenConnection(*row) for row in frame.rows])
         if isinstance(frame, SessionsTold):
@@ -167,9 +162,9 @@ def decode(data: bytes | memoryview) -> Frame:
             return frame._replace(rows=[(sub_id, shard, Place(*place)) for sub_id, shard, place in frame.rows])
         if isinstance(frame, Ask) and not isinstance(frame, PlacesOf) and len(frame.clients) > CLIENTS_MAX:
             raise ValueError(f"a question about {len(frame.clients)} clients, at most {CLIENTS_MAX} are allowed")
-        return frame
-    except (msgpack.UnpackException, TypeError, IndexError, KeyError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"not a frame of this link: {error}") from None
+    return frame
 
 
 def decode_ask(data: bytes | memoryview) -> Ask:

@@ -3,7 +3,7 @@
 Structure-aware and raw mutations, MQTT 3.1.1 and 5, before and after login, TCP and WebSocket, whole, byte by byte and cut at random
 (tests.fuzz.cases); a hundred thousand run in `make test`, inside a process. All processes live on, no log names an error, each is closed
 with a code of its version or served, an honest client's messages come back all the while, and memory stays within 5 % of what it was
-while warming up, in each process and together (tests.gates.growth).
+while warming up, in each of the broker's own processes and in all together (tests.gates.growth).
 """
 
 from __future__ import annotations

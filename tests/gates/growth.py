@@ -1,7 +1,10 @@
-"""Whether the processes of a broker hold more at the end of a long trial than after its first part, each of them and all together.
+"""Whether the processes of a broker hold more at the end of a long trial than after its first part, each of its own and all together.
 
 Memory goes up and down by itself: a table of RocksDB fills and is written out, garbage waits for its collection.  So not two moments
 are compared but the most that was held at any look of two spans of the same length: the second half of warming up, and the end.
+
+Ray's own processes count among all, and are not judged one by one: they grow with time, whoever is connected.  The raylet of a broker to
+which nobody came went from 11.5 to 12.2 MB in ten minutes (Ray 2.60), which is more than its share, and a thousandth of the whole.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from tests.gates.footprint import MB, own_bytes
 
 GROWTH_MAX = 1.05
 TOGETHER = "together"
+RAY = "ray"
+"""What `holdfast status` calls a process of Ray's."""
 
 
 class Grown(AssertionError):
@@ -52,7 +57,7 @@ class Growth:
 
     def judge(self) -> None:
         """Raises Grown."""
-        grown = {name: ratio for name, ratio in self.ratios().items() if ratio > GROWTH_MAX}
+        grown = {name: ratio for name, ratio in self.ratios().items() if ratio > GROWTH_MAX and not name.startswith(f"{RAY} ")}
         if grown:
             raise Grown(f"{', '.join(f'{name}: {ratio:.3f}' for name, ratio in grown.items())} of what was held: {self}")
 

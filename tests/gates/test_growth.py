@@ -32,6 +32,20 @@ def test_one_process_that_grew_is_found_whatever_the_others_hold() -> None:
         growth.judge()
 
 
+def test_a_process_of_ray_is_judged_among_all_and_not_by_itself() -> None:
+    """A megabyte of the raylet's is nothing of ours; many of them are, whoever holds them."""
+
+    def of_ray(*held: int) -> Growth:
+        growth = Growth(4, {})
+        for done, each in enumerate(held, 1):
+            growth.looks.append(Look(done, {"ray 7": each, "shard 8": 100, TOGETHER: each + 100}))
+        return growth
+
+    of_ray(10, 10, 10, 10, 12, 12).judge()
+    with pytest.raises(Grown, match="^together"):
+        of_ray(10, 10, 10, 10, 20, 20).judge()
+
+
 def test_what_it_held_at_first_does_not_count() -> None:
     """Neither what starting took for a moment nor what it has not filled yet."""
     looked(500, 10, 100, 100, 100, 100).judge()
