@@ -48,7 +48,7 @@ OPTIONS = Options(
         "access.takeovers_max": "0",
         # As many messages as are kept take 45 bytes a case: 64 MiB would not be full after a million.
         "durable_storage.messages.tail_cache_bytes": "1MiB",
-        "durable_storage.messages.block_cache": "4MiB",
+        "durable_storage.messages.block_cache": "1MiB",
     }
 )
 """Of a broker that is tried: it listens for both ways."""
