@@ -10,7 +10,7 @@ import msgpack
 F = TypeVar("F")
 
 
-def framing(*kinds: type[Any]) -> tuple[Callable[[F], bytes], Callable[[bytes | memoryview], F]]:
+def framing(*kinds: type[F]) -> tuple[Callable[[F], bytes], Callable[[bytes | memoryview], F]]:
     """encode and decode of the frames of one link.  kinds: named tuples of plain values; a kind keeps its number, so new ones come last.
 
     decode raises ValueError for anything that is not a frame of this link."""

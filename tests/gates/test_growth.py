@@ -42,7 +42,7 @@ def test_a_process_of_ray_is_judged_among_all_and_not_by_itself() -> None:
         return growth
 
     of_ray(10, 10, 10, 10, 12, 12).judge()
-    with pytest.raises(Grown, match="^together"):
+    with pytest.raises(Grown, match=r"^together"):
         of_ray(10, 10, 10, 10, 20, 20).judge()
 
 
