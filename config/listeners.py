@@ -188,6 +188,7 @@ class Listener(Section):
         "The zone that connections by this listener are in, as if `listeners` of that zone named it. Empty: none by this listener alone.",
         pattern=r"^[A-Za-z0-9_-]{0,64}$",
         allowed="the name of a zone that there is, or nothing",
+        effect="at once",
     )
     proxy: Literal["off", "v1", "v2", "any"] = setting(
         "off", "Whether a proxy stands in front and says for whom it speaks, and in which version of its protocol.", effect="at once"

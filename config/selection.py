@@ -75,24 +75,39 @@ class ZoneSessions(Section):
         allowed="true or false",
     )
     batch_size: Whole | None = setting(
-        None, "As `durable_sessions.batch_size`.", unit="messages", ge=1, le=10_000, allowed="a whole number from 1 to 10000"
+        None,
+        "As `durable_sessions.batch_size`.",
+        unit="messages",
+        ge=1,
+        le=10_000,
+        allowed="a whole number from 1 to 10000",
+        effect="at once",
     )
-    idle_poll_interval: Duration | None = setting(None, "As `durable_sessions.idle_poll_interval`.", ge=100)
-    renew_streams_interval: Duration | None = setting(None, "As `durable_sessions.renew_streams_interval`.", ge=0)
+    idle_poll_interval: Duration | None = setting(None, "As `durable_sessions.idle_poll_interval`.", ge=100, effect="at once")
+    renew_streams_interval: Duration | None = setting(None, "As `durable_sessions.renew_streams_interval`.", ge=0, effect="at once")
 
 
 class Zone(Section):
     listeners: Texts = setting(
-        (), "Connections that came in by one of these listeners are in the zone.", unit="listeners", allowed=_LISTENERS_ALLOWED
+        (),
+        "Connections that came in by one of these listeners are in the zone.",
+        unit="listeners",
+        allowed=_LISTENERS_ALLOWED,
+        effect="at once",
     )
     users: Texts = setting(
         (),
         "Connections of these users are in the zone: by the name that they came in with, however they did (docs/access.md).",
         unit="user names",
         allowed=_USERS_ALLOWED,
+        effect="at once",
     )
     client_id_prefixes: Texts = setting(
-        (), "Connections of clients whose id begins with one of these are in the zone.", unit="client ids", allowed=_CLIENTS_ALLOWED
+        (),
+        "Connections of clients whose id begins with one of these are in the zone.",
+        unit="client ids",
+        allowed=_CLIENTS_ALLOWED,
+        effect="at once",
     )
     topic_prefixes: Texts = setting(
         (),

@@ -106,15 +106,16 @@ async def test_a_flush_interval_makes_one_sync_serve_more(tmp_path: Path) -> Non
 
 
 async def test_a_batch_is_as_large_as_was_said(tmp_path: Path) -> None:
-    """`durable_sessions.batch_size`: so many polls bring twelve messages; another size counts at the next connection."""
+    """`durable_sessions.batch_size`: so many polls bring twelve messages; another size, a zone's too, counts at the next connection."""
     never = "durable_sessions.idle_poll_interval=1h"
     async with OneLoop(tmp_path, sets=("durable_sessions.batch_size=2", never)) as broker:
         publisher = await connect(broker.port, "p")
         hand = await connect(broker.port, "s")
         await hand.subscribe("t", 1)
         polls: list[int] = []
-        for batch in (2, 6, 100):
-            broker.reconfigure(f"durable_sessions.batch_size={batch}", never)
+        zone = ('zones.z.client_id_prefixes=["s"]', "zones.z.durable_sessions.batch_size=3")
+        for sets in (("durable_sessions.batch_size=2",), ("durable_sessions.batch_size=6",), (), zone):
+            broker.reconfigure(*sets, never)
             await hand.close()
             await broker.gone("s")
             await publisher.published("t", *map(str, range(12)))
@@ -123,7 +124,7 @@ async def test_a_batch_is_as_large_as_was_said(tmp_path: Path) -> None:
             assert len(await taken(hand, 12)) == 12
             polls.append(broker.sessions[0]._core.counters.polls - before)
         # The last poll also says that there is no more.
-        assert polls == [6, 2, 1]
+        assert polls == [6, 2, 1, 4]
         for each in (publisher, hand):
             each.drop()
 

@@ -139,6 +139,7 @@ def test_a_layout_and_the_options_of_its_keys_reach_the_store() -> None:
 OTHERS = {
     "access.deadline": "7s",
     "listeners.tcp.anonymous": "no",
+    "listeners.tcp.zone": "z",
     "durable_storage.messages.layout.type": "record_batch",
     "durable_storage.messages.local_write_buffer.flush_interval": "20ms",
     "durable_storage.messages.layout.bits_per_topic_level": "32",
@@ -168,7 +169,7 @@ OTHERS = {
 TELLING = (
     'listeners.tcp.type="wss"', 'listeners.tcp.proxy="v1"', 'listeners.tcp.proxy_from=["192.0.2.0/24"]',
     "listeners.tcp.tls.cert=/cert", "listeners.tcp.tls.key=/key", "listeners.tcp.tls.ca=/ca", "listeners.tcp.tls.crl=/crl",
-    'listeners.tcp.tls.client_certificate="required"',
+    'listeners.tcp.tls.client_certificate="required"', 'zones.z.users=["x"]',
 )  # fmt: skip
 """A listener for which each of its settings means something."""
 PLUGGED = ("access.plugin.kind=holdfast", 'access.plugin.plugins=["a:C"]')

@@ -72,6 +72,24 @@ def test_any_free_port_is_the_one_that_was_taken() -> None:
     assert keys(running, made("listeners.tcp.bind=0.0.0.0:0")) == {"listeners.tcp.bind": "at the next start"}
 
 
-def test_zones_change_at_the_next_start_only() -> None:
-    """They are compiled into options of cores that connections hold."""
-    assert {setting.effect for setting in named_settings(ZONES).values()} == {"at the next start"}
+def test_who_is_in_a_zone_and_how_it_reads_changes_at_once() -> None:
+    """What decides which messages are stored does not: gateways and shards would differ about it for a moment.  Nor does a zone come
+    or go, nor its topics."""
+    effects = {key.removeprefix("zones.NAME."): setting.effect for key, setting in named_settings(ZONES).items()}
+    assert {key for key, effect in effects.items() if effect != "at once"} == {"topic_prefixes", "durable_sessions.enable"}
+    running = made('zones.a.users=["x"]', "zones.a.durable_sessions.batch_size=5")
+    wanted = made('zones.a.users=["y"]', "zones.a.durable_sessions.idle_poll_interval=3s", "listeners.tcp.zone=a")
+    found = changes(running, wanted, 1)
+    assert {change.key: change.after for change in found.applied} == {
+        "listeners.tcp.zone": '"a"', "zones.a.users": '["y"]',
+        "zones.a.durable_sessions.batch_size": "unset", "zones.a.durable_sessions.idle_poll_interval": '"3s"',
+    }  # fmt: skip
+    assert found.config == wanted
+
+
+def test_a_listener_of_a_zone_that_is_not_there_yet_waits_for_it() -> None:
+    """Nothing is in force by half."""
+    with pytest.raises(
+        ConfigError, match=r"listeners\.tcp\.zone, log\.level cannot change before zones\.new\.listeners, .* does: restart the broker"
+    ):
+        changes(made(), made("listeners.tcp.zone=new", 'zones.new.users=["x"]', "log.level=debug"), 1)
