@@ -46,6 +46,10 @@ OPTIONS = Options(
         # All cases of a lane have one client id, one after the other as fast as it goes: some come before the gateway knows that the former
         # has left, and a newcomer that has to wait its turn is refused, not tried.
         "access.takeovers_max": "0",
+        # A name that nobody meant has a session, too. They end, so that as many are held after a million cases as after some.
+        "mqtt.session_expiry_max": "60s",
+        "mqtt.session_expiry_interval": "60s",
+        "durable_sessions.session_gc_interval": "10s",
         # As many messages as are kept take 45 bytes a case: 64 MiB would not be full after a million.
         "durable_storage.messages.tail_cache_bytes": "1MiB",
         "durable_storage.messages.block_cache": "1MiB",
