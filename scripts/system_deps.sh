@@ -49,12 +49,14 @@ if ! apt install -y --no-install-recommends "${wanted[@]}" >/dev/null; then
     done
 fi
 
-# The packages of mosquitto and etcd also ask to be started at the next boot. That is the owner's decision, not ours.
+# The packages of mosquitto, etcd, prometheus and haproxy also ask to be started at the next boot. That is the owner's decision, not ours.
 if command -v systemctl >/dev/null && [ -d /run/systemd/system ]; then
     for package in "${wanted[@]}"; do
         case "$package" in
             mosquitto) "${as_root[@]}" systemctl disable --quiet mosquitto.service 2>/dev/null ;;
             etcd-server) "${as_root[@]}" systemctl disable --quiet etcd.service 2>/dev/null ;;
+            prometheus) "${as_root[@]}" systemctl disable --quiet prometheus.service 2>/dev/null ;;
+            haproxy) "${as_root[@]}" systemctl disable --quiet haproxy.service 2>/dev/null ;;
         esac
     done
 fi

@@ -92,6 +92,7 @@ NEEDS: dict[str, Need] = {
         commands=("unshare",),
         trial=(*OWN_MOUNTS, "mount -t tmpfs tmpfs /tmp"),
     ),
+    "systemd": Need("systemd", cure="a machine with systemd", commands=("systemd-analyze",)),
     "arrow": Need("arrow", cure="make env-spark", modules=("pyarrow",)),
     "spark": Need("spark", cure="make env-spark", modules=("pyspark", "pyarrow", "pandas"), search=_java),
     "load": Need("load", cure="HOLDFAST_LOAD=<directory of the load meter>", directory_variable="HOLDFAST_LOAD"),
