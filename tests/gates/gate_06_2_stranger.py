@@ -84,31 +84,36 @@ def _does(stranger: Stranger, box: Box) -> None:
 
 
 def _dashboard(port: str) -> str:
-    """Raises Stuck when something shows nothing."""
+    """Raises Stuck when something has shown nothing at any look."""
+    look = Look(port)
     deadline = time.monotonic() + SHOWN_S
-    while True:
-        wrong, count = _looked(port)
-        if not wrong:
-            return f"{count} queries of the dashboard have numbers"
+    while wrong := look.again():
         if time.monotonic() > deadline:
             raise Stuck(f"the dashboard, after {SHOWN_S:.0f} s: {'; '.join(wrong[:5])}")
         time.sleep(1)
+    return f"{look.queries} queries of {look.panels} panels asked, each panel has numbers"
 
 
-def _looked(port: str) -> tuple[list[str], int]:
-    """(what is wrong, how many queries there are)."""
-    wrong, count = [], 0
-    try:
-        for panel in panels(DASHBOARD):
-            values = [ask(port, query) for query in panel.queries]
-            count += len(values)
-            if not any(values):
-                wrong.append(f"{panel.title!r} shows nothing")
-            if panel.title in FLOWING and not any(value > 0 for each in values for value in each):
-                wrong.append(f"{panel.title!r} shows no traffic")
-        stored = ask(port, "sum(emqx_ds_egress_messages)")
-        if stored != [SENT]:
-            wrong.append(f"{SENT} messages were sent, Prometheus has {stored}")
-    except OSError as error:
-        wrong.append(f"Prometheus: {error}")
-    return wrong, count
+class Look:
+    """Whoever sits before the dashboard: what he has seen once he has seen, though messages come for a while only."""
+
+    def __init__(self, port: str) -> None:
+        self._port = port
+        self._all = panels(DASHBOARD)
+        self._blank = {panel.title for panel in self._all}
+        self._still = set(FLOWING)
+        self.panels, self.queries = len(self._all), sum(len(panel.queries) for panel in self._all)
+
+    def again(self) -> list[str]:
+        """What is wrong."""
+        try:
+            for panel in self._all:
+                values = [value for query in panel.queries for value in ask(self._port, query)]
+                self._blank -= {panel.title} if values else set()
+                self._still -= {panel.title} if any(value > 0 for value in values) else set()
+            stored = ask(self._port, "sum(emqx_ds_egress_messages)")
+        except OSError as error:
+            return [f"Prometheus: {error}"]
+        wrong = [f"{title!r} shows nothing" for title in sorted(self._blank)]
+        wrong += [f"{title!r} shows no traffic" for title in sorted(self._still)]
+        return wrong if stored == [SENT] else [*wrong, f"{SENT} messages were sent, Prometheus has {stored}"]
