@@ -38,11 +38,15 @@ def typed(page: Path) -> Iterator[list[str]]:
 def unknown(words: list[str]) -> str | None:
     """The first command or option that is not there; None when all are."""
     command: Any = COMMANDS
-    for word in words:
+    left = iter(words)
+    for word in left:
         if word.startswith("--"):
-            known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
-            if word.split("=")[0] not in known:
+            known = {option: parameter for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+            option = word.split("=")[0]
+            if option not in known and option != "--help":
                 return word
+            if option == word != "--help" and not known[option].is_flag:
+                next(left, None)  # its value
         elif isinstance(command, typer.core.TyperGroup):
             # Pages name several at once, as in `holdfast storage info`, `ls`.
             below = command.get_command(CONTEXT, word.rstrip(","))
@@ -76,4 +80,5 @@ def test_every_command_is_on_a_page() -> None:
 def test_a_command_that_is_not_there_is_found() -> None:
     """By its name, or by its option."""
     assert unknown(["pipeline", "archiv", "/lake"]) == "archiv" and unknown(["pipeline", "audit", "--sequenz", "json:n"]) == "--sequenz"
+    assert unknown(["topics", "--data-dir", "data", "explan"]) == "explan" and unknown(["topics", "--data-dir", "data"]) is None
     assert unknown(["pipeline", "archive", "/lake", "--watch"]) is None and len(list(leaves(COMMANDS))) > 20

@@ -73,7 +73,8 @@ def is_module(key: str) -> bool:
     return parts[0] in packages() and any((ROOT / Path(*parts[:count])).with_suffix(".py").exists() for count in range(2, len(parts) + 1))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+# What EMQX has and what becomes of it is the matter of parity.md, which has tests of its own.
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "parity.md"], ids=lambda page: page.name)
 def test_every_setting_of_a_page_exists(page: Path) -> None:
     """So that nobody writes one into his file that was renamed."""
     found = [key for key in keys(page.read_text(encoding="utf-8")) if not is_setting(key) and not is_module(key)]
