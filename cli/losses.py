@@ -18,6 +18,7 @@ REASONS = {
     "damaged": "it cannot be read",
     "by hand": "somebody dropped it",
     "store lost": "the store of its shard was lost",
+    "restored": "it came after the backup that was restored",
     "read": "all had read it",
     "unlike": "the store gave other messages than before",
     "": "it is not remembered why",

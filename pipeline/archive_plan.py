@@ -20,7 +20,8 @@ from pipeline.archived import Lost, State
 _BYTES_UNKNOWN = 190
 """A stored message, when nobody has counted."""
 _ANY = "any class"
-_PASSED_OVER, _STORE_LOST = "lease", "store lost"
+_PASSED_OVER = "lease"
+_WITH_THEIR_STORE = frozenset(("store lost", "restored"))
 """Why something went, as shards say it (shards.dropped)."""
 
 
@@ -162,8 +163,9 @@ def _begin(begins: Mapping[tuple[int, str | None], int], gap: Lost) -> int:
 
 
 def _of_everything(gap: Lost) -> bool:
-    """It stands for all generations that are remembered no more, or that were in a store that was lost."""
-    return not gap.generation or gap.reason == _STORE_LOST
+    """It stands for all generations that are remembered no more, or that were in a store that was lost, or what that had gained since its
+    backup."""
+    return not gap.generation or gap.reason in _WITH_THEIR_STORE
 
 
 def acknowledged(seen: Seen, state: State) -> dict[int, int]:

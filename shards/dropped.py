@@ -28,7 +28,8 @@ class Dropped(NamedTuple):
     """It held messages with since <= position < until. Wall clocks are for people; 0: not known.
 
     reason: "period" (its time was over), "read" (all had read it), "lease" (a lease would have held it, and was passed over), "damaged",
-    "by hand", "store lost" (shards.replacement); "" for generation 0, which stands for everything that is remembered no more.
+    "by hand", "store lost" (shards.replacement), "restored" (shards.restored); "" for generation 0, which stands for everything that is
+    remembered no more.
     """
 
     generation: int
@@ -95,6 +96,11 @@ class DroppedRows:
     def created_at(self, position: int) -> int:
         """The wall clock at which some remembered generation began at this position; 0: none did."""
         return max((row.created_wall_ms for row in self._rows.values() if row.since == position), default=0)
+
+    @property
+    def forgotten_until(self) -> int:
+        """Below this position something may have been dropped of which nothing else is known; 0: nothing was."""
+        return self._forgotten_until
 
     def _sum(self) -> Dropped:
         return Dropped(FORGOTTEN, "", 0, self._forgotten_until, 0, 0, 0, "")

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mqtt.topics import matches
 from shards.dropped import FORGOTTEN
 from shards.frames import Gone, Place, Poll, Polled, RangeRead, ReadRange, Segment
 from shards.lts import StructureMismatch
+from shards.restored import RESTORED
 from shards.retention import READ
 from shards.store import Dropped, GenerationDropped, GenerationId, GenerationInfo, Store, Stream
 from shards.tail import Tail
@@ -56,6 +57,8 @@ class Reader:
         self._gone_beside: list[GenerationId] = []
         self._gone_until = 0
         """Everything that is gone was below this position when these generations were there; none goes without a change of them."""
+        self._restored: list[tuple[int, int]] = []
+        """From where to where there is nothing, as it came after a backup that was restored (shards.restored)."""
         self.matched = 0
         """How often a filter was matched with the learned topic structure."""
 
@@ -89,7 +92,10 @@ class Reader:
                 ]
         except GenerationDropped:
             return self._rest_of(ask, streams, min(ask.upto, watermark))
-        return RangeRead(False, [position for position, _ in found], [value for _, value in found])
+        positions, values = [position for position, _ in found], [value for _, value in found]
+        # Of several streams, one after the other, nobody knows how many each has lost at its end; most often none has.
+        cut_off = self._cut_off(ask) if ask.merged or len(streams) == 1 else ()
+        return RangeRead(bool(cut_off), positions, values, len(values) if cut_off else 0, cut_off)
 
     def _from_tail(self, ask: Poll, watermark: int, patient: bool = False) -> Polled | None:
         """None when the tail holds too little for this filter among too much else: then a sweep is cheaper. Not when patient."""
@@ -194,13 +200,26 @@ class Reader:
     # ---------------------------------------------------------------- what is gone
     def _dropped(self, topic_filter: bytes, cut: int, horizon: int) -> list[Dropped]:
         """What was dropped between these.  Most sweeps begin above everything that was, which is known without looking."""
-        there = [info.id for info in self._store.generations()]
-        if there != self._gone_beside:
-            self._gone_beside = there
-            self._gone_until = max((one.until for one in self._store.dropped_between(-1, _BEHIND_ALL)), default=0)
+        self._look_for_gone()
         if cut >= self._gone_until - 1:
             return []
         return [one for one in self._store.dropped_between(cut, horizon, topic_filter) if _lost(one)]
+
+    def _look_for_gone(self) -> None:
+        there = [info.id for info in self._store.generations()]
+        if there != self._gone_beside:
+            self._gone_beside = there
+            gone = self._store.dropped_between(-1, _BEHIND_ALL)
+            self._gone_until = max((one.until for one in gone), default=0)
+            self._restored = [(one.since, one.until) for one in gone if one.reason == RESTORED]
+
+    def _cut_off(self, ask: ReadRange) -> Sequence[Gone]:
+        """What of the end of a range came after the backup that was restored: its session was at home in another shard."""
+        self._look_for_gone()
+        if not any(since <= ask.upto and ask.after < until - 1 for since, until in self._restored):
+            return ()
+        gone = self._store.dropped_between(ask.after, ask.upto, ask.filter)
+        return [_of(one, ask.after, ask.upto) for one in gone if one.reason == RESTORED]
 
     def _moved_over(self, sweep: _Sweep, place: Place, stop: Place | None, met: Iterable[int]) -> list[Gone]:
         """What this poll of a sweep, from one place to another, has to tell of."""

@@ -43,6 +43,7 @@ IMPURE = {
 SHELLS = {
     "config/load.py": "reads the environment",
     "shards/engine_rocks.py": "the engine port over RocksDB",
+    "shards/store_files.py": "the files of a RocksDB store",
     "shards/rocks_options.py": "how RocksDB is set up",
     "shards/engine_secondary.py": "the same, for looking only",
     "shards/view.py": "the store behind it, for the threads of a reader",
