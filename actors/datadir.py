@@ -7,6 +7,7 @@
     pipeline.token  whoever can read it may read and write all messages through the reader (actors.reader.token)
     run.json    where the present run keeps its sockets, and who launched it: lets `status` and `down` find it, and the next `up` clear up
     reserve     room for a start on a full disk (actors.reserve)
+    restoring   a restore into this directory has not ended (actors.backup.restoring): no broker starts in it
     logs/       of every process
     shards/     the stores; theirs
 
@@ -37,6 +38,7 @@ from actors.run import Run, boot_id, read_run, record_run
 FORMAT_VERSION = 1
 LOCK_WITHIN_S = 1.0
 QUOTA_AUTO_PERCENT = 80
+RESTORING = "restoring"
 RUN_PREFIX = "holdfast-"
 SOCKET_ROOM = 80
 """A unix socket path has 107 bytes; Ray's own sockets lie up to 75 below its directory. Longer temporary directories are not used."""
@@ -96,6 +98,10 @@ def read_site(data_dir: Path) -> Site | None:
         raise DirectoryError(f"{path} is damaged ({error!r}): restore it from a backup, the stores beside it are untouched") from error
 
 
+def write_site(data_dir: Path, site: Site) -> None:
+    write_durably(data_dir / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o600)
+
+
 class DataDirectory:
     """A data directory that is ours: locked, with a site, cleared of what an earlier run left."""
 
@@ -149,6 +155,11 @@ def open_data_directory(
         with contextlib.suppress(PermissionError):
             path.chmod(0o700)
         lock = _lock(path, lock_within)
+        if (path / RESTORING).exists():
+            os.close(lock)
+            raise DirectoryError(
+                f"a restore into the data directory {path} has not ended: say `holdfast restore` again, or remove the directory"
+            )
         # Before anything is written: the disk may be full.
         given_back = give_back(path)
         _sign(lock)
@@ -192,8 +203,18 @@ def record_loss(path: Path, shard: int) -> int:
     assert site is not None
     incarnation = site.incarnation + 1
     site = replace(site, incarnation=incarnation, losses=(*site.losses, StoreLoss(shard, incarnation, _now())))
-    write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o600)
+    write_site(path, site)
     return incarnation
+
+
+def record_incarnation(path: Path, above: int) -> int:
+    """Say in site.json that a store has been put back; the incarnation of the site that begins with that, greater than the one it has,
+    and than `above`. For the holder of the lock."""
+    site = read_site(path)
+    assert site is not None
+    site = replace(site, incarnation=max(site.incarnation, above) + 1)
+    write_site(path, site)
+    return site.incarnation
 
 
 def _lock(path: Path, within: float) -> int:
@@ -225,7 +246,7 @@ def _settle(path: Path, n_shards: int | None, n_shards_new: int, stores: Path) -
     site = read_site(path)
     if site is None:
         site = Site(FORMAT_VERSION, secrets.token_hex(8), 1, n_shards or n_shards_new, _now(), _quota_auto(path, stores))
-        write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o600)
+        write_site(path, site)
         sync_directory(path.parent)
     elif n_shards is not None and n_shards != site.n_shards:
         raise DirectoryError(
@@ -237,7 +258,7 @@ def _settle(path: Path, n_shards: int | None, n_shards_new: int, stores: Path) -
         site = replace(site, quota_auto_bytes=_quota_auto(path, stores))
         # On a full disk it waits for a later start: that must not be in the way of this one.
         with contextlib.suppress(OSError):
-            write_durably(path / "site.json", json.dumps(asdict(site), indent=1) + "\n", mode=0o600)
+            write_site(path, site)
     return site
 
 

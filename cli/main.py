@@ -32,12 +32,16 @@ COMMANDS = {
     "ds": "cli.ds:app",
     "doctor": "cli.doctor:doctor",
     "sizing": "cli.sizing:sizing",
+    "backup": "cli.backup:backup",
+    "restore": "cli.restore:restore",
     "config": "cli.config:app",
     "access": "cli.access:app",
     "storage": "cli.storage:app",
     "pipeline": "cli.pipeline:app",
 }
 """Name -> where the function is that does it, or the Typer of those below it."""
+
+NICE_OF_BACKUP = 10
 
 
 class OnDemand(TyperGroup):
@@ -94,6 +98,9 @@ def main() -> None:
     # What a command leaves in a data directory is its user's alone; what the pipeline archives is for others to read.
     if sys.argv[1:2] != ["pipeline"]:
         os.umask(0o077)
+    if sys.argv[1:2] == ["backup"]:
+        # The broker beside it goes first.
+        os.nice(NICE_OF_BACKUP)
     # What a command shares with the broker's processes says in logs what it does; here that is for people, and only when it is amiss.
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING), logger_factory=structlog.PrintLoggerFactory(sys.stderr)

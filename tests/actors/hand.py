@@ -86,6 +86,10 @@ class Hand:
             raise Ended(f"DISCONNECT {packet.body[0] if packet.body else 0:#04x}")
         return packet
 
+    def put_back(self, packet: Packet) -> None:
+        """It is to come next."""
+        self._ready.appendleft(packet)
+
     async def next(self, kind: int) -> Packet:
         """The next packet, which has to be of this kind."""
         packet = await self.packet()
