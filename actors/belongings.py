@@ -15,9 +15,10 @@ from actors.run import Run
 from actors.topology import read_announcements
 
 
-def belongings(data_dir: Path, run: Run | None) -> list[ProcessId]:
-    """All living processes of a data directory but its launcher, those of killed runs included. Never the asker's own ancestors."""
-    spare = set(ancestors())
+def belongings(data_dir: Path, run: Run | None, *, inside: bool = False) -> list[ProcessId]:
+    """All living processes of a data directory but its launcher, those of killed runs included. Never the asker's own ancestors, so that
+    he may end all that he is told; inside: he is one of them, and only wants to know."""
+    spare = {run.launcher.pid} if inside and run is not None else set(ancestors())
     found: set[ProcessId] = set()
     if run is not None and run.launched():
         found.update(descendants(run.launcher.pid))

@@ -35,19 +35,22 @@ class Row:
 class Census:
     ready: bool
     """Everyone who should be there is, and every gateway answered a CONNECT just now."""
+    listening: bool
+    """Every gateway that is there answered a CONNECT just now."""
     data_dir: Path
     listeners: Sequence[ListenerInfo]
     processes: Sequence[Row]
     alarms: Sequence[Alarm]
 
 
-def take_census(data_dir: Path) -> Census:
+def take_census(data_dir: Path, *, inside: bool = False) -> Census:
+    """inside: who asks is a process of this broker, and counts as well."""
     run = read_run(data_dir)
     launched = run is not None and run.launched()
     rows = [Row(run.launcher.pid, "launcher", "launcher")] if run is not None and launched else []
     announced = {each.process: each.announcement for each in read_announcements(run.run_dir)} if run is not None else {}
     listeners: list[ListenerInfo] = []
-    for process in sorted(belongings(data_dir, run), key=lambda process: process.pid):
+    for process in sorted(belongings(data_dir, run, inside=inside), key=lambda process: process.pid):
         announcement = announced.get(process)
         if announcement is not None:
             rows.append(Row(process.pid, announcement.role, announcement.name))
@@ -55,9 +58,10 @@ def take_census(data_dir: Path) -> Census:
         else:
             rows.append(_unannounced(process.pid))
     expected = _expected(run.run_dir) if run is not None and launched else set()
-    ready = bool(expected) and expected <= {row.name for row in rows} and all_answer(listeners, PROBE_S)
+    listening = all_answer(listeners, PROBE_S)
+    ready = listening and bool(expected) and expected <= {row.name for row in rows}
     alarms = read_alarms(run.run_dir) if run is not None and launched else []
-    return Census(ready, data_dir, tuple(listeners), tuple(rows), tuple(alarms))
+    return Census(ready, listening, data_dir, tuple(listeners), tuple(rows), tuple(alarms))
 
 
 def _expected(run_dir: Path) -> set[str]:

@@ -7,17 +7,17 @@ The JSON forms are interfaces: fields are added, never renamed; times are in RFC
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from actors.asking import NotReached, running
 from actors.inquiry.asking import Asking, Page
+from actors.inquiry.facts import facts as facts
+from actors.inquiry.facts import when as when
 from cli.paths import data_path
 from cli.stores import refuse
 from config.values import Duration
@@ -78,28 +78,8 @@ def end(missing: Sequence[str]) -> None:
 # ---------------------------------------------------------------------------------------------------- words
 
 
-def facts(row: Any) -> Any:
-    """A dataclass as JSON has it: what ends in _at_ms is a time."""
-    if isinstance(row, list | tuple):
-        return [facts(each) for each in row]
-    if not dataclasses.is_dataclass(row):
-        return row
-    found: dict[str, Any] = {}
-    for field in dataclasses.fields(row):
-        value = getattr(row, field.name)
-        if field.name.endswith("_at_ms"):
-            found[field.name.removesuffix("_ms")] = None if value is None else when(value)
-        else:
-            found[field.name] = facts(value)
-    return found
-
-
 def print_json(value: Any) -> None:
     print(json.dumps(facts(value)))
-
-
-def when(wall_ms: int) -> str:
-    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def roughly(ms: int) -> str:

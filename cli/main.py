@@ -23,6 +23,7 @@ COMMANDS = {
     "status": "cli.status:status",
     "reload": "cli.reload:reload",
     "passwd": "cli.passwd:passwd",
+    "api-keys": "cli.api_keys:app",
     "clients": "cli.clients:clients",
     "sessions": "cli.sessions:app",
     "subs": "cli.subs:subs",

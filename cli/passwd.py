@@ -7,11 +7,9 @@ anything is wrong; nobody but its owner, and its group where it could before, ca
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import getpass
 import os
 import secrets
-import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +20,7 @@ import typer
 from access.password_lines import check_user, entered, has_scram, with_entries
 from access.passwords import FILE_BYTES_MAX, PasswordFileError, argon2id_entry
 from access.scram import scram_entry
+from cli.changed_files import alone, replace
 from cli.stores import refuse
 
 SALT_BYTES = 16
@@ -67,21 +66,21 @@ def _list(path: Path) -> None:
 
 
 def _delete(path: Path, user: str) -> None:
-    with _alone(path), _as_sentence(path):
+    with alone(path), _as_sentence(path):
         data = _read(path)
         if all(each.user != user for each in entered(data)):
             refuse(f"{path} has no user {user!r}.")
-        _replace(path, with_entries(data, user, ()))
+        replace(path, with_entries(data, user, ()))
 
 
 def _set(path: Path, user: str, password: bytes, scram: bool | None) -> None:
-    with _alone(path), _as_sentence(path):
+    with alone(path), _as_sentence(path):
         data = _read(path) if path.exists() else b""
         entries = [argon2id_entry(password, secrets.token_bytes(SALT_BYTES))]
         # Who has both would otherwise get in by the former password, the other way.
         if has_scram(data, user) if scram is None else scram:
             entries.append(_scram(password))
-        _replace(path, with_entries(data, user, entries))
+        replace(path, with_entries(data, user, entries))
 
 
 def _scram(password: bytes) -> str:
@@ -111,43 +110,9 @@ def _read(path: Path) -> bytes:
         return file.read(FILE_BYTES_MAX + 1)
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Whole and durable, with the owner that it had."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            if path.exists():
-                found = path.stat()
-                if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
-                    os.fchown(descriptor, found.st_uid, found.st_gid)
-                os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & 0o640)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    os.fsync(directory)
-    os.close(directory)
-
-
 @contextlib.contextmanager
 def _as_sentence(path: Path) -> Iterator[None]:
     try:
         yield
     except PasswordFileError as error:
         refuse(f"{path}: {error}; nothing was changed.")
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Of two who change a file at once the second changes what the first has made."""
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(directory)

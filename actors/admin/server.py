@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 import uvicorn
 
-from actors.admin.app import make_app
+from actors.admin.app import App
 from actors.alarms import Alarm, clear_alarm, raise_alarm
 from actors.snapshot import settings_in_force
 from actors.topology import ADMIN, Announcement, Health, ListenerInfo, Topology, announce, member_name, write_whole
@@ -25,7 +25,8 @@ CONNECTIONS_MAX = 64
 """Further ones are told 503."""
 KEEP_ALIVE_S = 75
 STOP_S = 1
-HEAD_BYTES_MAX = 16 << 10
+HEAD_BYTES_MAX = 256 << 10
+"""A cursor, which has a client id of 64 KiB at most in it, and what is asked beside it (actors.admin.shapes)."""
 BACKLOG = 64
 _PORT_FILE = "admin.port"
 _ALARM = "listen"
@@ -48,7 +49,8 @@ class AdminServer:
     async def start(self) -> Announcement:
         if self._started is not None:
             return self._started
-        topology, listen = self._topology, settings_in_force(self._topology).admin.listen
+        topology, config = self._topology, settings_in_force(self._topology)
+        listen = config.admin.listen
         try:
             listening = listening_at(listen.host, listen.port or _port_before(topology.run_dir))
         except PortTaken as error:
@@ -58,10 +60,11 @@ class AdminServer:
         port = int(listening.getsockname()[1])
         # Any free port was asked for: that one stays ours, as those who scrape know it.
         write_whole(topology.run_dir / _PORT_FILE, str(port))
+        self._app = App(topology, config, self._name)
         self._serving = _Serving(
             uvicorn.Config(
-                make_app(topology), loop="none", http="h11", ws="none", lifespan="off",
-                log_config=None, access_log=False, server_header=False,
+                self._app.asgi, loop="none", http="h11", ws="none", lifespan="off",
+                log_config=None, access_log=False, server_header=False, proxy_headers=False,
                 limit_concurrency=CONNECTIONS_MAX, backlog=BACKLOG, timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=STOP_S,
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,
             )
@@ -80,6 +83,7 @@ class AdminServer:
         (self._topology.run_dir / f"{self._name}.json").unlink(missing_ok=True)
         self._serving.should_exit = True
         await self._task
+        await self._app.stop()
 
     async def health(self) -> Health:
         if self._started is None:
@@ -88,6 +92,7 @@ class AdminServer:
 
     def reconfigure(self, config: Config) -> None:
         """Where it listens changes at the next start."""
+        self._app.reconfigure(config)
 
 
 class _Serving(uvicorn.Server):

@@ -45,9 +45,9 @@ class Threads:
             done(found)
 
     def _made(self, count: int) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(count, self._name, _yield_to_others)
+        return ThreadPoolExecutor(count, self._name, yield_to_others)
 
 
-def _yield_to_others() -> None:
+def yield_to_others() -> None:
     # Linux takes the id of a thread where POSIX has that of a process.
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

@@ -48,11 +48,14 @@ class Page(Generic[Row]):
 class Asking:
     """Life cycle: made -> entered -> left.  For one loop."""
 
-    def __init__(self, topology: Topology, within: float = WITHIN_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, topology: Topology, within: float = WITHIN_SECONDS, clock: Callable[[], float] = time.monotonic, away_s: float = AWAY_SECONDS
+    ) -> None:
         self.topology = topology
         self.slots = SlotTable.initial(topology.n_shards)
         self.shards = Shards(topology, within)
         self._within = within
+        self._away_s = away_s
         self._clock = clock
         self._away: dict[str, float] = {}
         name = f"{ROLE}-{os.getpid()}:{secrets.token_hex(8)}"
@@ -97,9 +100,12 @@ class Asking:
     async def gateway(self, index: int, ask: Ask, missing: dict[str, None]) -> Told | None:
         return await self._peer(self._gateways, "gateway", index, ask, missing)
 
+    async def session(self, index: int, ask: Ask, missing: dict[str, None]) -> Told | None:
+        return await self._peer(self._sessions, "session", index, ask, missing)
+
     async def session_of(self, shard: int, ask: Ask, missing: dict[str, None]) -> Told | None:
         """The session actor that works for this home."""
-        return await self._peer(self._sessions, "session", self.topology.session_of_shard(shard), ask, missing)
+        return await self.session(self.topology.session_of_shard(shard), ask, missing)
 
     async def destroy(self, client: bytes, session_id: int) -> bool:
         """End this session, with all that it has; whether it was still there.  Raises NotReached."""
@@ -119,7 +125,7 @@ class Asking:
         try:
             return await ask()
         except NotReached:
-            self._away[name] = self._clock() + AWAY_SECONDS
+            self._away[name] = self._clock() + self._away_s
             missing[name] = None
             return None
 

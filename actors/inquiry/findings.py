@@ -56,8 +56,9 @@ class Disks:
     free: Callable[[Path], int] = free_bytes
 
 
-def look(data_dir: Path, stores: Path, config: Config, disks: Disks | None = None) -> list[Finding]:
-    """All there is to say, the serious first.  stores: where the shards' are.  config: of the broker, by its file and the rest."""
+def look(data_dir: Path, stores: Path, config: Config, disks: Disks | None = None, *, inside: bool = False) -> list[Finding]:
+    """All there is to say, the serious first.  stores: where the shards' are.  config: of the broker, by its file and the rest.
+    inside: a process of this broker asks."""
     found: list[Finding] = []
     if not data_dir.is_dir():
         return [Finding("directory", True, f"{data_dir} is not there: name the data directory of the broker with --data-dir")]
@@ -75,7 +76,7 @@ def look(data_dir: Path, stores: Path, config: Config, disks: Disks | None = Non
         )
     else:
         found += _stores(data_dir, stores, site)
-        found += _processes(data_dir)
+        found += _processes(data_dir, inside)
     return sorted(found, key=lambda one: not one.serious)
 
 
@@ -177,12 +178,12 @@ def _reachable(bind: str | None) -> bool:
         return host != "localhost"
 
 
-def _processes(data_dir: Path) -> Iterator[Finding]:
+def _processes(data_dir: Path, inside: bool) -> Iterator[Finding]:
     run = read_run(data_dir)
     if run is None or not run.launched():
         yield Finding("process", False, f"the broker does not run: `holdfast up --data-dir {data_dir}` starts it")
         return
-    census = take_census(data_dir)
+    census = take_census(data_dir, inside=inside)
     for alarm in census.alarms:
         yield Finding("alarm", True, f"{alarm.name}: {alarm.cause}")
     missing = _missing(run.run_dir, census)

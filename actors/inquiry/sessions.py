@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from actors.inquiry.asking import Asking, Page
@@ -68,6 +68,22 @@ async def page(asking: Asking, cursor: str = "", count_max: int = COUNT_MAX) -> 
         if rows is not None:
             found += await _sessions(asking, rows, shard, clients, missing)
     return Page(tuple(found), str(at) if at is not None and at.shard < asking.topology.n_shards else "", tuple(missing))
+
+
+async def page_with_lag(
+    asking: Asking, lags: Lags, cursor: str = "", count_max: int = COUNT_MAX, wanted: Callable[[str], bool] = lambda _: True
+) -> Page[tuple[Session, Lag | None]]:
+    """Of the next clients those that are wanted, so there may be few, or none and a cursor; a lag for durable ones.  Raises BadCursor."""
+    missing: dict[str, None] = {}
+    at = Cursor.parse(cursor)
+    if at.shard >= asking.topology.n_shards:
+        return Page(())
+    rows, clients, following = await at_homes(asking, at, min(count_max, COUNT_MAX), missing)
+    clients = [client for client in clients if wanted(shown(client.client))]
+    sessions = await _sessions(asking, rows, at.shard, clients, missing) if rows is not None else []
+    behind = {one.client: one for one in await lags.of(at.shard, clients, missing)} if rows is not None else {}
+    both = tuple((one, behind.get(one.client)) for one in sessions)
+    return Page(both, str(following) if following is not None else "", tuple(missing))
 
 
 async def find(asking: Asking, client: str) -> tuple[Session | None, tuple[str, ...]]:

@@ -52,6 +52,11 @@ class Scrape(Collector):
         with self._lock:
             return _WITHOUT_TOTAL.sub(rb"\1 ", generate_latest(self))
 
+    def families(self) -> list[Family]:
+        """The same as they are, for who reckons with them. For a thread. Raises OSError."""
+        with self._lock:
+            return list(self.collect())
+
     def collect(self) -> Iterator[Family]:
         """Every metric there is, also those of which nobody has told anything."""
         found: dict[str, Family] = {family.name: family for family in MultiProcessCollector.merge(self._files())}

@@ -45,6 +45,11 @@ class View(StoreView):
         with self._lock:
             return self._now()[2].counts(generation)
 
+    def disk_bytes(self, generation: int) -> int:
+        """What the files of a generation take, as RocksDB counts."""
+        with self._lock:
+            return self._now()[0].family_bytes(generation)
+
     def mark_at(self, steady_ms: int) -> int | None:
         """The first time mark of at least this time: nothing from there on was published much earlier. None: there is none yet."""
         with self._lock:

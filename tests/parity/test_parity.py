@@ -13,16 +13,18 @@ from actors.metrics.catalogue import NOT_HERE
 from config import docs as settings_page
 from config.elsewhere import NOTHING_HERE, RENAMED
 from config.settings import LISTENERS, ZONES, all_settings, named_settings, setting_of
+from tests.admin.described import operations
 from tests.house.test_commands import COMMANDS as PROGRAM
 from tests.house.test_commands import leaves, unknown
 from tests.parity import names
 from tests.parity.table import PAGE, Row, is_there, rows
 
 WANTED = {
-    "concepts": names.CONCEPTS, "parameters": names.PARAMETERS, "commands": names.COMMANDS, "metrics": names.METRICS,
+    "concepts": names.CONCEPTS, "parameters": names.PARAMETERS, "commands": names.COMMANDS, "endpoints": names.ENDPOINTS,
+    "metrics": names.METRICS,
 }  # fmt: skip
 ROWS = rows()
-NAMED = {kind: [name for row in ROWS if row.kind == kind for name in row.names] for kind in (*WANTED, "endpoints")}
+NAMED = {kind: [name for row in ROWS if row.kind == kind for name in row.names] for kind in WANTED}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
@@ -84,6 +86,14 @@ def test_every_metric_is_on_the_page_of_metrics_and_every_metric_of_the_table_is
     assert [name for name in made if f"| `{name}` |" not in text] == []
     assert [name for name in made if name.startswith("emqx_") and name not in NAMED["metrics"] and name != "emqx_messages_persisted"] == []
     for row in [row for row in ROWS if row.kind == "metrics" and row.names[0].startswith("emqx_")]:
+        for name in row.names:
+            assert (name in made) is not row.here.startswith("not here"), name
+
+
+def test_every_endpoint_of_the_table_is_there_or_said_to_be_missing() -> None:
+    """And every one that there is, is on the page of REST (tests/admin/test_description.py)."""
+    made = set(operations())
+    for row in [row for row in ROWS if row.kind == "endpoints"]:
         for name in row.names:
             assert (name in made) is not row.here.startswith("not here"), name
 
