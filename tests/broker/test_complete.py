@@ -87,7 +87,7 @@ async def test_sys_tells_what_only_the_store_knows(broker: RunningBroker) -> Non
     away, publisher = await Peer.connect(broker.port, 5, f"{topic}-s", kept=True), await Peer.connect(broker.port, 5)
     await away.subscribe((f"{topic}/#", 1))
     await away.leave()
-    await publisher.publish(f"{topic}/a", retain=True)
+    await publisher.publish(f"{topic}/a", b"m" * 100, retain=True)
     watcher = await Peer.connect(broker.port, 5)
     await watcher.subscribe(("$SYS/broker/#", 0))
     prefix = "$SYS/broker/"
@@ -100,7 +100,7 @@ async def test_sys_tells_what_only_the_store_knows(broker: RunningBroker) -> Non
         if name in wanted:
             values[name] = int(message.payload)
     assert values["clients/total"] > values["clients/disconnected"] == values["clients/inactive"]
-    assert values["messages/stored"] == values["store/messages/count"] and values["store/messages/bytes"] > 30
+    assert values["messages/stored"] == values["store/messages/count"] and values["store/messages/bytes"] > 100
 
 
 async def test_at_shutdown_clients_are_told_where_to_go(broker: RunningBroker) -> None:
