@@ -98,7 +98,18 @@ def test_every_endpoint_of_the_table_is_there_or_said_to_be_missing() -> None:
             assert (name in made) is not row.here.startswith("not here"), name
 
 
-@pytest.mark.parametrize("name", [name for row in ROWS if row.kind == "metrics" and row.here.startswith("not here") for name in row.names])
+def _missing(kind: str) -> list[str]:
+    return [name for row in ROWS if row.kind == kind and row.here.startswith("not here") for name in row.names]
+
+
+@pytest.mark.parametrize("name", _missing("endpoints"))
+def test_an_endpoint_that_is_not_here_is_not_served(name: str) -> None:
+    """Under no method, nor anything below it."""
+    path = name.partition(" ")[2]
+    assert [one for one in operations() if one.partition(" ")[2].startswith(path)] == []
+
+
+@pytest.mark.parametrize("name", _missing("metrics"))
 def test_a_metric_that_is_not_here_has_a_reason(name: str) -> None:
     """And nothing has its name."""
     assert [known for known in NOT_HERE if name.startswith(known)] and name not in {metric.name for metric in MADE}
