@@ -6,7 +6,7 @@ Only declares and checks.
 from __future__ import annotations
 
 from config.fields import Flag, Section, setting
-from config.values import Bind
+from config.values import Bind, Duration
 
 
 class Admin(Section):
@@ -26,5 +26,19 @@ class Admin(Section):
         True,
         "Whether who is on this machine may read `/api` without an API key, while `admin.listen` is on loopback; a change always takes "
         "one. Off where a proxy on this machine lets others in, or where not everybody on it may see what clients do.",
+        effect="at once",
+    )
+    survey_interval: Duration = setting(
+        Duration.parse("60s"),
+        "How long after one survey of all durable sessions the next begins: how far they are behind, and when they lose something "
+        "(docs/metrics.md). It takes a tenth of a core in the admin process for as long as it needs, some 90 s for 50,000 sessions, and "
+        "asks the shards 100 sessions at a time. infinity: never.",
+        ge=1000,
+        effect="at once",
+    )
+    name_clients: Flag = setting(
+        False,
+        "Whether `/metrics` names the clients of the sessions that are furthest behind, in the label `client`. Off: it tells ranks and "
+        "figures only, since nobody is asked there who he is; `holdfast sessions lag` names them.",
         effect="at once",
     )

@@ -185,7 +185,7 @@ class RaySettings(Section):
     )
     namespace: str = setting(
         "holdfast",
-        "Ray namespace of our actors. Two brokers that join one Ray need two.",
+        "Ray namespace of our actors. The ids of the site and of the start are added, so brokers that share a Ray need not differ here.",
         pattern=r"^[A-Za-z0-9_.-]{1,64}$",
         allowed="1 to 64 letters, digits and _ . -",
     )

@@ -128,6 +128,8 @@ class Counters:
     polls: int = 0
     polls_idle: int = 0
     """Asked without a cause, because nothing had been heard for a while."""
+    stalls_healed: int = 0
+    """Of those, the ones that found what the feed had left out: a fault of ours, mended."""
     subscribed: int = 0
     subscribe_late: int = 0
     unsubscribed: int = 0

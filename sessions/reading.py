@@ -27,12 +27,14 @@ from sessions.session import Cursor, Reread, Session, Subscription
 from sessions.state import Later, State, earlier
 from sessions.window import NO_GATE, Batch
 from shards.frames import Place, Poll, Polled, RangeRead, ReadRange, Segment, Told
-from shards.messages import RETAIN
+from shards.messages import RETAIN, published_at_of
 
 _QOS_BITS = QOS1 | QOS2
 PLACE_UNSAVED_US_MAX = 600_000_000
 """A subscription at the head for which nothing comes is nowhere in the rows.  So that it has not lost, after a crash, what was dropped
 since the last message for it, its place is saved when the saved one is older than that."""
+FED_WITHIN_MS = 1_000
+"""A message that is so old, and was found by a subscription that stood at the head and asked without a cause, should have come live."""
 
 
 class Reading:
@@ -147,6 +149,9 @@ class Reading:
             session.later[cursor] = None
             self._retry.add(self._state.now_ms, (session, cursor))
             return
+        if cursor.looking:
+            cursor.looking = False
+            self._state.counters.stalls_healed += self._should_have_come(told)
         for segment in told.segments:
             self._segment(session, cursor, segment)
         if told.place != cursor.place:
@@ -173,12 +178,18 @@ class Reading:
             indexes = range(len(segment.values))
             self._new(session, cursor.sub, cursor.shard, segment.merged, streams, segment.after, segment.upto, bodies, indexes)
 
+    def _should_have_come(self, told: Polled) -> bool:
+        """Whether the feed has left something out: what is only on its way is younger."""
+        published = [published_at_of(segment.values[0]) for segment in told.segments if segment.values]
+        return min(published, default=self._state.wall_ms) <= self._state.wall_ms - FED_WITHIN_MS
+
     def _wait(self, session: Session, cursor: Cursor) -> None:
         cursor.waiting = True
         session.starving.append(cursor)
 
     def _look_again(self, cursor: Cursor) -> None:
         self._state.counters.polls_idle += 1
+        cursor.looking = True
         self.feeds[cursor.shard].look_again(cursor)
 
     def turn(self) -> None:

@@ -31,9 +31,10 @@ class Cursor:
     head: it takes what the feed brings, and its place is the greater of `place.cut` and the end of the feed.  Otherwise it
     is behind and polls: `asked` while a poll is under way, `waiting` while it is in the session's queue for one.
     saved: the place in the row, None when there is no row yet.
+    looking: it was at the head, and asks only because nothing had been heard for a while.
     """
 
-    __slots__ = ("asked", "head", "place", "saved", "shard", "sub", "waiting")
+    __slots__ = ("asked", "head", "looking", "place", "saved", "shard", "sub", "waiting")
 
     def __init__(self, sub: Subscription, shard: int, place: Place, saved: Place | None) -> None:
         self.sub = sub
@@ -43,6 +44,7 @@ class Cursor:
         self.head = False
         self.asked = False
         self.waiting = False
+        self.looking = False
 
 
 class Subscription:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from fastapi import Depends, FastAPI, Request
@@ -27,13 +28,17 @@ _READING = ("get", "head", "options")
 
 
 class App:
-    """Life cycle: made -> stopped.  asgi: what is served."""
+    """Life cycle: made -> started -> stopped.  asgi: what is served."""
 
     def __init__(self, topology: Topology, config: Config, process: str) -> None:
         self._broker = Broker(topology, config)
         self._health = Health(self._broker)
         self._keys = Keys(topology.data_dir, topology.run_dir, process)
         self.asgi = Guard(make_app(self._broker, self._health), self._keys, Rules.of(config.admin))
+
+    def start(self) -> None:
+        self._broker.survey.start()
+        self._to_ray = asyncio.get_running_loop().create_task(_tell_ray(self._broker))
 
     def reconfigure(self, config: Config) -> None:
         self._broker.reconfigure(config)
@@ -42,9 +47,19 @@ class App:
         self.asgi.rules = Rules(was.host, was.loopback, config.admin.read_without_key)
 
     async def stop(self) -> None:
+        self._to_ray.cancel()
         self._keys.stop()
         await self._health.stop()
         await self._broker.close()
+
+
+async def _tell_ray(broker: Broker) -> None:
+    """What it takes of Ray is loaded only where somebody may look at it."""
+    plan = broker.topology.ray
+    if plan.joined or plan.dashboard:
+        from actors.metrics.to_ray import ToRay
+
+        await ToRay(broker.topology, broker.scrape).run()
 
 
 def make_app(broker: Broker, of_health: Health) -> FastAPI:

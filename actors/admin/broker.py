@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from actors.admin.errors import too_many
+from actors.admin.survey import Survey
 from actors.inquiry.asking import Asking
 from actors.metrics.scrape import Scrape
 from actors.topology import Topology
@@ -37,7 +38,8 @@ class Broker:
     def __init__(self, topology: Topology, config: Config) -> None:
         self.topology = topology
         self.config = config
-        self.scrape = Scrape(topology)
+        self.survey = Survey(topology, config.admin)
+        self.scrape = Scrape(topology, self.survey.values)
         self._asking: Asking | None = None
         self._stored: Stored | None = None
         self._making = asyncio.Lock()
@@ -50,6 +52,7 @@ class Broker:
 
     def reconfigure(self, config: Config) -> None:
         self.config = config
+        self.survey.reconfigure(config.admin)
         self._outdated = True
 
     async def asking(self) -> Asking:
@@ -78,6 +81,7 @@ class Broker:
         return await asyncio.get_running_loop().run_in_executor(self._threads, at)
 
     async def close(self) -> None:
+        await self.survey.stop()
         if self._idle is not None:
             self._idle.cancel()
         await self._close_view()

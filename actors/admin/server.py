@@ -70,6 +70,7 @@ class AdminServer:
             )
         )  # fmt: skip
         self._task = asyncio.get_running_loop().create_task(self._serving.serve(sockets=[listening]))
+        self._app.start()
         listener = ListenerInfo(0, ADMIN, listen.host, port, shared=False)
         self._started = Announcement("admin", self._name, os.getpid(), (listener,))
         announce(topology, self._started)

@@ -10,7 +10,7 @@ for one that is written to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,6 +18,7 @@ from actors.inquiry.asking import Asking
 from actors.inquiry.clients import AtHome, connections, shown
 from actors.inquiry.homes import Found, prefixed, within
 from actors.inquiry.stored import Stored
+from actors.inquiry.stretches import CHUNK_ROWS, NONE, Counted, Some
 from actors.inquiry.subscriptions import Kept, kept_by
 from actors.reader.views import Seen
 from sessions.inquiry_frames import CLIENTS_MAX, ROWS_MAX, LoadedSession, PlacesOf, PlacesTold, SessionsOf, SessionsTold
@@ -30,7 +31,6 @@ from shards.store import Stream
 
 COUNT_MAX = 1_000_000
 """Messages that are counted for one subscription in one shard; what is more is said to be more."""
-_CHUNK_ROWS = 50_000
 _CHUNK_BYTES = 16 << 20
 
 
@@ -80,14 +80,22 @@ class _Unread:
 
 _Place = tuple[bytes, Place]
 """Filter and place, in some shard."""
+Rest = Callable[[], None]
+"""Called in the thread after each piece of reading; who has no hurry waits there."""
+
+
+def no_rest() -> None:
+    """For whoever is waited for."""
 
 
 class Lags:
-    """Of one look: what several sessions wait for alike is counted once."""
+    """Of one look: what several sessions wait for alike is counted once.  counted: by earlier looks."""
 
-    def __init__(self, asking: Asking, stored: Stored) -> None:
+    def __init__(self, asking: Asking, stored: Stored, counted: Counted | None = None, rest: Rest = no_rest) -> None:
         self._asking = asking
         self._stored = stored
+        self._counted = counted or Counted()
+        self._rest = rest
         config = stored.config
         self._period_ms = config.durable_sessions.message_retention_period.ms
         self._held = config.durable_storage.messages.hold_unread
@@ -190,7 +198,8 @@ class Lags:
             new = [place for place in places if (shard, *place) not in self._unread]
             if not new and shard in self._periods:
                 continue
-            seen = await self._stored.look(shard, partial(_counted, new, self._period_ms), missing)
+            counting = _Counting(shard, self._counted, self._period_ms, self._rest)
+            seen = await self._stored.look(shard, partial(counting.behind, new), missing)
             if seen is not None:
                 found, self._periods[shard] = seen
                 self._unread.update({(shard, *place): unread for place, unread in found.items()})
@@ -235,43 +244,64 @@ def unfinished_by(row: ProgressRow | None) -> int:
 # ---------------------------------------------------------------------------------------------------- in the thread
 
 
-def _counted(places: list[_Place], period_ms: int, seen: Seen) -> tuple[dict[_Place, _Unread], dict[int, int]]:
-    """What lies behind each place; and the periods of all generations."""
-    streams: dict[tuple[int, bytes], list[Stream]] = {}
-    found = {place: _unread(*place, seen, streams) for place in places}
-    return found, {int(info.id): seen.view.period_ms(info, period_ms) for info in seen.view.generations()}
+class _Counting:
+    """One look at the messages of one shard."""
 
+    def __init__(self, shard: int, counted: Counted, period_ms: int, rest: Rest) -> None:
+        self._shard = shard
+        self._counted = counted
+        self._period_ms = period_ms
+        self._rest = rest
+        self._streams: dict[tuple[int, bytes], list[Stream]] = {}
+        """Those that are known, by generation and filter."""
 
-def _unread(filter: bytes, place: Place, seen: Seen, streams: dict[tuple[int, bytes], list[Stream]]) -> _Unread:
-    """What matches behind the place and below the cut.  streams: those that are known, by generation and filter."""
-    view, upto = seen.view, seen.cut - 1
-    count, counted = 0, True
-    first: tuple[int, GenerationInfo, Stream, int] | None = None
-    for info in view.generations():
-        if (info.until is not None and info.until <= place.cut) or not counted:
-            continue
-        try:
-            if (info.id, filter) not in streams:
-                streams[info.id, filter] = view.streams_in(info.id, filter)
-            for stream in streams[info.id, filter]:
-                begin = after = _reached(place, info.id, stream.static)
-                while after < upto and counted:
-                    columns = view.bulk(info.id, stream, after, upto, min(_CHUNK_ROWS, COUNT_MAX - count), _CHUNK_BYTES)
-                    if columns.rows and after == begin:
-                        position = int.from_bytes(columns.positions[:8], "little")
-                        first = min(first or (position, info, stream, begin), (position, info, stream, begin), key=lambda one: one[0])
-                    count += columns.rows
-                    after = upto if columns.done else columns.place
-                    counted = columns.done or count < COUNT_MAX
-        except GenerationDropped:
-            continue
-    gone = sum(dropped.reason != READ for dropped in view.dropped_between(place.cut, upto, filter))
-    if first is None:
-        return _Unread(count, counted, gone)
-    _, info, stream, after = first
-    read = view.read(info.id, stream, after, upto, 1, 1)
-    oldest = [view.wall.wall_ms(position, published_at_of(value)) for position, value in read.messages]
-    return _Unread(count, counted, gone, min(oldest, default=None), info.id)
+    def behind(self, places: list[_Place], seen: Seen) -> tuple[dict[_Place, _Unread], dict[int, int]]:
+        """What lies behind each place; and the periods of all generations."""
+        generations = seen.view.generations()
+        self._counted.keep(self._shard, {int(info.id) for info in generations})
+        found = {place: self._unread(*place, seen) for place in places}
+        return found, {int(info.id): seen.view.period_ms(info, self._period_ms) for info in generations}
+
+    def _unread(self, filter: bytes, place: Place, seen: Seen) -> _Unread:
+        """What matches behind the place and below the cut."""
+        view, upto = seen.view, seen.cut - 1
+        count, whole = 0, True
+        first: tuple[int, GenerationInfo, Stream] | None = None
+        for info in view.generations():
+            if (info.until is not None and info.until <= place.cut) or not whole:
+                continue
+            end = upto if info.until is None else min(upto, info.until)
+            try:
+                for stream in self._streams_in(info, filter, seen):
+                    after = max(_reached(place, info.id, stream.static), info.since - 1)
+                    if after >= end or not whole:
+                        continue
+                    reading = partial(self._some, seen, info.id, stream)
+                    behind = self._counted.of(self._shard, info.id, stream).behind(after, end, COUNT_MAX - count, reading)
+                    count, whole = count + behind.rows, behind.whole
+                    if behind.first != NONE and (first is None or behind.first < first[0]):
+                        first = behind.first, info, stream
+            except GenerationDropped:
+                continue
+        gone = sum(dropped.reason != READ for dropped in view.dropped_between(place.cut, upto, filter))
+        if first is None:
+            return _Unread(count, whole, gone)
+        position, info, stream = first
+        read = view.read(info.id, stream, position - 1, position, 1, 1)
+        oldest = [view.wall.wall_ms(at, published_at_of(value)) for at, value in read.messages]
+        return _Unread(count, whole, gone, min(oldest, default=None), info.id)
+
+    def _streams_in(self, info: GenerationInfo, filter: bytes, seen: Seen) -> list[Stream]:
+        found = self._streams.get((info.id, filter))
+        if found is None:
+            found = self._streams[info.id, filter] = seen.view.streams_in(info.id, filter)
+        return found
+
+    def _some(self, seen: Seen, generation: int, stream: Stream, after: int, upto: int) -> Some:
+        columns = seen.view.bulk(generation, stream, after, upto, CHUNK_ROWS, _CHUNK_BYTES)
+        self._rest()
+        first = int.from_bytes(columns.positions[:8], "little") if columns.rows else NONE
+        return Some(columns.rows, upto if columns.done else columns.place, first)
 
 
 def _reached(place: Place, generation: int, static: bytes) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from actors.metrics import of_gateway, of_node, of_process, of_session, of_shard
+from actors.metrics import of_gateway, of_node, of_process, of_session, of_shard, of_survey
 from actors.metrics.catalogue import NOT_HERE
 from actors.metrics.names import Metric
 
@@ -18,6 +18,7 @@ def page(before: str) -> str:
     sections: list[tuple[str, tuple[Metric, ...]]] = [
         ("The whole broker", of_node.METRICS),
         ("Every process", of_process.METRICS),
+        ("How far sessions are behind", of_survey.METRICS),
         ("Gateways", of_gateway.METRICS),
         ("Session actors", of_session.METRICS),
         ("Shards", tuple([each for each in shard if each.name.startswith("holdfast_")])),

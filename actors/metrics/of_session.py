@@ -30,6 +30,7 @@ COUNTERS: Final = counters("holdfast_session", "session", {
     "feed_missed": "Times that a session had no room for what came live from the store, and reads it later.",
     "polls": "Reads from shards.",
     "polls_idle": "Of those, the ones without a cause.",
+    "stalls_healed": "Of those, the ones that found messages which should have come live: a fault of ours, and mended.",
     "subscribed": "Filters that sessions have subscribed to.",
     "subscribe_late": "SUBACKs sent although a shard was away.",
     "unsubscribed": "Filters that sessions have unsubscribed from.",

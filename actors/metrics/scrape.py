@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -42,8 +43,10 @@ _WITHOUT_TOTAL = re.compile(rb"^(# (?:HELP|TYPE) emqx_\w+)_total ", re.MULTILINE
 
 
 class Scrape(Collector):
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, more: Callable[[], Iterator[Value]] = lambda: iter(())) -> None:
+        """more: what only the process knows that answers."""
         self._topology = topology
+        self._more = more
         self._directory = topology.run_dir / DIRECTORY
         self._lock = threading.Lock()
 
@@ -61,7 +64,7 @@ class Scrape(Collector):
         """Every metric there is, also those of which nobody has told anything."""
         found: dict[str, Family] = {family.name: family for family in MultiProcessCollector.merge(self._files())}
         of_processes = {name: [sample.value for sample in family.samples] for name, family in found.items() if family.type == "gauge"}
-        for metric, labels, value in of_node(self._topology, of_processes):
+        for metric, labels, value in chain(of_node(self._topology, of_processes), self._more()):
             found.setdefault(metric.family, Family(metric.family, "", metric.kind)).add_sample(*_sample((metric, labels, value)))
         for name, metric in BY_FAMILY.items():
             family = found.get(name) or Family(name, "", metric.kind)

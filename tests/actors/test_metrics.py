@@ -23,6 +23,7 @@ from actors.metrics.of_gateway import GatewayFigures
 from actors.metrics.of_shard import ShardFigures
 from actors.metrics.scrape import FOLD_ABOVE, Scrape, fold
 from actors.metrics.sheet import DIRECTORY, FILE_BYTES, Sheet, incarnation
+from actors.metrics.to_ray import FIGURES
 from actors.topology import Topology
 from config.dump import dump_json
 from config.load import load
@@ -155,6 +156,17 @@ def test_what_dashboards_and_alerts_ask_for_is_there(file: str) -> None:
         assert names or "up{" in expression
         labels = {"instance", *[label for name in names for label in of_sample[name].labels]}
         assert set(re.findall(r"{{ *(?:\$labels\.)?(\w+) *}}", shown)) <= labels, (expression, shown)
+
+
+def test_what_is_told_to_ray_is_there_and_documented() -> None:
+    """Sums over all processes, or the worst of them; by the names that Ray gives them, in docs/ray.md."""
+    samples = {sample for metric in METRICS for sample in metric.samples}
+    page = (docs.PAGE.parent / "ray.md").read_text(encoding="utf-8")
+    for figure in FIGURES:
+        assert set(figure.of) <= samples, figure
+        assert f"| `ray_{figure.name}{'_total' if figure.counts else ''}` |" in page
+        values = {name: [2.0, 5.0] for name in figure.of}
+        assert figure.value({}) == 0 and figure.value(values) in (5.0, 7.0 * len(figure.of))
 
 
 # ---------------------------------------------------------------------- files

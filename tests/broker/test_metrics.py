@@ -14,9 +14,8 @@ from tests.conformance.packets import MESSAGE_EXPIRY
 from tests.conformance.peer import Peer
 from tests.house.tree import ROOT
 
-pytestmark = pytest.mark.parametrize(
-    "broker", [Options({**QUIET_RAY, "admin.enable": "true", "admin.listen": "127.0.0.1:0"})], indirect=True, ids=["scraped"]
-)
+SETTINGS = {**QUIET_RAY, "admin.enable": "true", "admin.listen": "127.0.0.1:0", "admin.survey_interval": "1s"}
+pytestmark = pytest.mark.parametrize("broker", [Options(SETTINGS)], indirect=True, ids=["scraped"])
 
 ROUNDS = 2
 KILLED = ("shard-0", "session-0", "gateway-0")
@@ -56,6 +55,11 @@ async def test_figures_are_those_of_what_was_sent(broker: RunningBroker) -> None
         assert after.sum("holdfast_publish_seconds_count") - before.sum("holdfast_publish_seconds_count") == len(sizes)
         assert 0 < after.sum("emqx_ds_store_batch_time") < after.sum("emqx_ds_egress_flush_time") < 60e6
         assert after.sum("emqx_ds_disk_usage") > sum(sizes)
+        surveyed = await asyncio.to_thread(watch.until, {("holdfast_session_lag_messages", "", "1"): len(sizes)})
+        assert surveyed.sum("holdfast_session_lag_messages") == surveyed.sum("holdfast_session_lag_messages", "1") == len(sizes)
+        # The generation is written to, so a whole period is left.
+        assert surveyed.sum("holdfast_session_time_to_loss_seconds", "1") == 7 * 86_400
+        assert surveyed.sum("holdfast_sessions_by_lag", "10.0") == 0 < surveyed.sum("holdfast_sessions_by_lag", "100.0")
         back = await Peer.connect(broker.port, 5, "away", kept=True)
         assert len(await back.take_all(len(sizes))) == len(sizes)
         acked = before.sum("holdfast_session_acknowledged_total") + len(sizes)

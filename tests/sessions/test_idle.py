@@ -10,8 +10,12 @@ from sessions.events import Wake
 from sessions.frames import Attach, Subscribe
 from sessions.idle import ASKING_PER_SLOT, NEVER_MS, SLOT_MS
 from sessions.options import ReadOverrides, SessionOptions
+from sessions.reading import FED_WITHIN_MS
 from sessions.session import Cursor
 from tests.sessions.scripted import CLIENT, Script
+
+PUBLISHED_MS = 1_700_000_000_000
+"""When the shards of scripts say that every message was published."""
 
 
 def online(options: SessionOptions, filters: int = 1) -> Script:
@@ -37,12 +41,27 @@ def asked_after(s: Script, ms: int, step_ms: int = 50) -> int:
 def test_a_message_whose_wake_up_was_lost_comes_after_the_interval(interval_ms: int) -> None:
     """The feed never tells it, and moves on with others: the poll starts at the last place that something came for."""
     s = online(SessionOptions(lazy_commit_ms=0, idle_poll_ms=interval_ms))
+    s.wall_ms = PUBLISHED_MS + FED_WITHIN_MS
     s.publish(1)
     s.home.feed(1000)  # told into the void
     assert asked_after(s, interval_ms - 100) == 0
     asked_after(s, 100 + SLOT_MS)
     s.rest()
     assert [payload for payload, _, _ in s.delivered()] == [b"m0"]
+    assert s.core.counters.stalls_healed == 1
+
+
+def test_a_message_that_is_still_on_its_way_is_no_stall() -> None:
+    """It is too young for one when the question is answered; nor is a question that finds nothing."""
+    s = online(SessionOptions(lazy_commit_ms=0, idle_poll_ms=1_000))
+    asked_after(s, 1_000 + SLOT_MS)
+    s.rest()
+    s.wall_ms = PUBLISHED_MS + FED_WITHIN_MS - 1
+    s.publish(1)
+    asked_after(s, 1_000 + SLOT_MS)
+    s.rest()
+    assert [payload for payload, _, _ in s.delivered()] == [b"m0"]
+    assert s.core.counters.polls_idle == 2 and s.core.counters.stalls_healed == 0
 
 
 def test_who_hears_something_does_not_ask() -> None:
