@@ -16,7 +16,7 @@ from actors.belongings import belongings, is_driver
 from actors.probe import all_answer
 from actors.processes import stat
 from actors.run import read_run
-from actors.topology import ListenerInfo, Topology, member_name, read_announcements
+from actors.topology import ListenerInfo, Topology, member_name, read_announcements, read_dashboard
 
 PROBE_S = 0.5
 # What Ray calls its own in the process table, and in its documentation.
@@ -41,6 +41,8 @@ class Census:
     listeners: Sequence[ListenerInfo]
     processes: Sequence[Row]
     alarms: Sequence[Alarm]
+    dashboard: str = ""
+    """The address of Ray's dashboard; empty: there is none."""
 
 
 def take_census(data_dir: Path, *, inside: bool = False) -> Census:
@@ -61,7 +63,9 @@ def take_census(data_dir: Path, *, inside: bool = False) -> Census:
     listening = all_answer(listeners, PROBE_S)
     ready = listening and bool(expected) and expected <= {row.name for row in rows}
     alarms = read_alarms(run.run_dir) if run is not None and launched else []
-    return Census(ready, listening, data_dir, tuple(listeners), tuple(rows), tuple(alarms))
+    dashboard = read_dashboard(run.run_dir) if run is not None and launched else ""
+    url = f"http://{dashboard}" if dashboard else ""
+    return Census(ready, listening, data_dir, tuple(listeners), tuple(rows), tuple(alarms), url)
 
 
 def _expected(run_dir: Path) -> set[str]:

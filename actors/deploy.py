@@ -30,6 +30,11 @@ from actors.topology import Role, Topology, member_name
 MAX_CALLS = 64
 
 
+def actor_name(role: Role, index: int) -> str:
+    """As `ray list actors` shows it, among everything else that runs in a cluster; the classes have telling names for the same reason."""
+    return f"holdfast/{member_name(role, index)}"
+
+
 def prepare(topology: Topology, role: Role, index: int) -> bool:
     """What comes first in a new process: whose its files are, and its log. True when Ray runs the constructor again because the process
     before this one died."""
@@ -41,28 +46,28 @@ def prepare(topology: Topology, role: Role, index: int) -> bool:
     return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 
-class ShardHost(Host):
+class HoldfastShard(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.shard import ShardServer
 
         super().__init__(topology, "shard", index, ShardServer(topology, index), restarted=prepare(topology, "shard", index))
 
 
-class SessionHost(Host):
+class HoldfastSession(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.session import SessionServer
 
         super().__init__(topology, "session", index, SessionServer(topology, index), restarted=prepare(topology, "session", index))
 
 
-class GatewayHost(Host):
+class HoldfastGateway(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.gateway import GatewayServer
 
         super().__init__(topology, "gateway", index, GatewayServer(topology, index), restarted=prepare(topology, "gateway", index))
 
 
-class ReaderHost(Host):
+class HoldfastReader(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.reader.server import ReaderServer, yield_to_others
 
@@ -70,33 +75,33 @@ class ReaderHost(Host):
         super().__init__(topology, "reader", index, ReaderServer(topology, index), restarted=prepare(topology, "reader", index))
 
 
-class PluginHost(Host):
+class HoldfastPlugin(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.plugin.server import PluginServer
 
         super().__init__(topology, "plugin", index, PluginServer(topology, index), restarted=prepare(topology, "plugin", index))
 
 
-class AdminHost(Host):
+class HoldfastAdmin(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.admin.server import AdminServer
 
         super().__init__(topology, "admin", index, AdminServer(topology, index), restarted=prepare(topology, "admin", index))
 
 
-class ControllerHost(Host):
+class HoldfastController(Host):
     def __init__(self, topology: Topology, index: int, table: str) -> None:
         server = ControllerServer(topology, index, RayDeployment(topology, table))
         super().__init__(topology, "controller", index, server, restarted=prepare(topology, "controller", index))
 
 
-ShardActor = ray.remote(ShardHost)
-SessionActor = ray.remote(SessionHost)
-GatewayActor = ray.remote(GatewayHost)
-ControllerActor = ray.remote(ControllerHost)
-ReaderActor = ray.remote(ReaderHost)
-PluginActor = ray.remote(PluginHost)
-AdminActor = ray.remote(AdminHost)
+ShardActor = ray.remote(HoldfastShard)
+SessionActor = ray.remote(HoldfastSession)
+GatewayActor = ray.remote(HoldfastGateway)
+ControllerActor = ray.remote(HoldfastController)
+ReaderActor = ray.remote(HoldfastReader)
+PluginActor = ray.remote(HoldfastPlugin)
+AdminActor = ray.remote(HoldfastAdmin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +134,13 @@ class RayDeployment:
 
     def find(self, role: Role, index: int) -> RayMember | None:
         try:
-            return RayMember(ray.get_actor(member_name(role, index), namespace=self._topology.ray.namespace))
+            return RayMember(ray.get_actor(actor_name(role, index), namespace=self._topology.ray.namespace))
         except ValueError:
             return None
 
     def _options(self, role: Role, index: int) -> dict[str, object]:
         options: dict[str, object] = {
-            "name": member_name(role, index),
+            "name": actor_name(role, index),
             "namespace": self._topology.ray.namespace,
             "lifetime": "detached",
             "get_if_exists": True,

@@ -61,9 +61,13 @@ class Measured(Protocol):
 class Host:
     """Runs one server in this process."""
 
+    _called = "holdfast"
+    """Of the class too: Ray asks for it when a constructor raises, and takes a failure of that for a crash, and starts the actor again."""
+
     def __init__(
         self, topology: Topology, role: Role, index: int, server: Server, *, restarted: bool, first_pause: float = FIRST_PAUSE_S
     ) -> None:
+        self._called = f"{member_name(role, index)} of {topology.data_dir}"
         if not topology.current():
             # Raised in a constructor this is final: Ray gives the actor up instead of starting it again.
             raise RunEnded(f"{member_name(role, index)} belongs to a run that has ended")
@@ -82,6 +86,10 @@ class Host:
         if restarted:
             # The constructor of an async actor runs on the actor's loop.
             self._starting = asyncio.get_running_loop().create_task(self._keep_starting())
+
+    def __repr__(self) -> str:
+        """What Ray's dashboard shows, of several brokers too."""
+        return self._called
 
     async def begin(self) -> None:
         """Returns when the server has started; calling again is free."""

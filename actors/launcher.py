@@ -167,6 +167,8 @@ def _supervise(
                 continue
             if supervisor.state == "running":
                 dashboard = read_dashboard(topology.run_dir)
+                if dashboard and not topology.ray.joined:
+                    dashboard += f" (it asks for a token: the contents of {topology.data_dir / 'secret'})"
                 text = running_text(topology.data_dir, supervisor.listeners(), dashboard, topology.log_dir, metrics)
                 reporter.close(True, f"{first_start_text(topology.n_shards)}\n{text}" if new and spec.start_within else text)
                 reported = True

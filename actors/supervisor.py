@@ -2,8 +2,9 @@
 
     starting -> running -> (fallen -> starting)* -> stopped
 
-What must live: the driver and, of a Ray of our own, its head and its raylet. The kernel tells of their end (pidfd), so nothing is polled
-for it. Everything else is put back by Ray. A gateway is ended when its heart stands still; Ray then puts it back as well.
+What must live: the driver and, of a Ray of our own, its head and its raylet; of one that was joined, its raylet here. The kernel tells of
+their end (pidfd), so nothing is polled for it. Everything else is put back by Ray. A gateway is ended when its heart stands still; Ray then
+puts it back as well.
 
 Always holds: at most one driver; it is started only when nothing of the one before it is left, because a worker that outlived its
 raylet still holds its store and its port.

@@ -1,7 +1,8 @@
 """`holdfast status`: what runs in a data directory, for people and for scripts.
 
 The JSON form is an interface: `{ready, data_dir, listeners: [{gateway, kind, host, port, shared, name, plain}],
-processes: [{pid, role, name}], alarms: [{name, kind, cause}]}`. Of a unix socket `host` is the path.
+processes: [{pid, role, name}], alarms: [{name, kind, cause}], dashboard}`. Of a unix socket `host` is the path; `dashboard` is Ray's, empty
+where there is none.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def status(
         processes = [dataclasses.asdict(row) for row in census.processes]
         alarms = [dataclasses.asdict(alarm) for alarm in census.alarms]
         facts = {"ready": census.ready, "data_dir": str(census.data_dir), "listeners": listeners, "processes": processes, "alarms": alarms}
-        print(json.dumps(facts))
+        print(json.dumps({**facts, "dashboard": census.dashboard}))
         return
     print(f"{'ready' if census.ready else 'not ready'}: {census.data_dir}")
     for alarm in census.alarms:
@@ -37,5 +38,7 @@ def status(
         shared = " (shared)" if listener.shared else ""
         named = "" if listener.name in ("", listener.kind) else f" {listener.name}"
         print(f"  {listener.kind:<4} {listener.place} {listener.owner}{named}{shared}")
+    if census.dashboard:
+        print(f"  Ray dashboard: {census.dashboard}")
     for row in census.processes:
         print(f"  {row.pid:>8} {row.role:<10} {row.name}")

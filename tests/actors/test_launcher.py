@@ -295,6 +295,13 @@ async def test_a_restarted_host_begins_by_itself(tmp_path: Path) -> None:
     await host.stop()
 
 
+async def test_a_host_says_whose_it_is_also_when_it_could_not_be_made(tmp_path: Path) -> None:
+    """Ray asks for that in the middle of a constructor that raises, and starts an actor again and again whose answer fails."""
+    assert repr(Host.__new__(Host)) == "holdfast"
+    topology = topology_in(tmp_path)
+    assert repr(Host(topology, "shard", 3, Stubborn(0), restarted=False)) == f"shard-3 of {topology.data_dir}"
+
+
 async def test_a_host_of_a_former_generation_refuses_to_exist(tmp_path: Path) -> None:
     """An exception in a constructor is what makes Ray give an actor up."""
     topology = topology_in(tmp_path)

@@ -19,7 +19,7 @@ import ray.actor
 import ray.remote_function
 from ray._private import worker
 
-from actors.deploy import GatewayHost, SessionHost, ShardHost, Table
+from actors.deploy import HoldfastGateway, HoldfastSession, HoldfastShard, Table
 from actors.processes import DATA_MARK
 
 METHODS = (
@@ -53,15 +53,15 @@ def count_calls() -> None:
         setattr(worker, name, counted)
 
 
-class CountedShard(ShardHost):
+class CountedShard(HoldfastShard):
     """A shard whose process has loaded this module."""
 
 
-class CountedSession(SessionHost):
+class CountedSession(HoldfastSession):
     """A session actor whose process has loaded this module."""
 
 
-class CountedGateway(GatewayHost):
+class CountedGateway(HoldfastGateway):
     """A gateway whose process has loaded this module."""
 
 
