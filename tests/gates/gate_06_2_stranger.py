@@ -26,6 +26,7 @@ TASKS = {
     "dashboard": "a dashboard",
     "slowest": "the slowest session",
     "wildcard": "a wildcard's cost",
+    "backup": "back up and restore",
     "stop": "the end of the day",
     "balancer": "HAProxy in front",
 }
