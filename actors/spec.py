@@ -86,6 +86,9 @@ def running_text(data_dir: Path, listeners: Iterable[ListenerInfo], dashboard: s
             own.append(f"{listener.owner.replace('-', ' ')}: {listener.place}")
     lines = [f"Holdfast is up: {', '.join(shared) or 'no shared listener'}" + (f" ({'; '.join(own)})" if own else "")]
     lines.append(f"data directory: {data_dir} (logs: {log_dir})")
+    if metrics.startswith("http"):
+        # Beside them; where they cannot be yet, one line says it for both.
+        lines.append(f"admin page: {metrics.removesuffix('metrics')}")
     if metrics:
         lines.append(f"metrics: {metrics}")
     if dashboard:

@@ -238,6 +238,9 @@ def test_up_says_where_to_connect_and_what_is_promised(tmp_path: Path) -> None:
     lines = running_text(tmp_path, listeners, "", tmp_path / "logs").splitlines()
     assert lines[0] == "Holdfast is up: mqtt://127.0.0.1:1883 (gateway 1: 127.0.0.1:40001)"
     assert str(tmp_path) in lines[1] and "fsync" in lines[2] and len(lines) == 3
+    looked_at = running_text(tmp_path, listeners, "", tmp_path / "logs", "http://127.0.0.1:18083/metrics").splitlines()
+    assert looked_at[2:4] == ["admin page: http://127.0.0.1:18083/", "metrics: http://127.0.0.1:18083/metrics"]
+    assert "admin page" not in running_text(tmp_path, listeners, "", tmp_path / "logs", "not yet, as the port is taken")
 
 
 # ---------------------------------------------------------------------- hosts
