@@ -100,7 +100,7 @@ class Broker:
                 await self._close_view()
             if self._stored is None:
                 self._outdated = False
-                stored = await self.look(lambda: Stored(asking))
+                stored = await self.look(lambda: Stored(asking, self.topology.run_dir))
                 await stored.__aenter__()
                 self._stored = stored
             if self._idle is None:

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import structlog
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from actors.admin.app import App
+from actors.admin.errors import bad_request
 from actors.alarms import Alarm, clear_alarm, raise_alarm
 from actors.snapshot import settings_in_force
 from actors.topology import ADMIN, Announcement, Health, ListenerInfo, Topology, announce, member_name, write_whole
@@ -27,6 +29,7 @@ KEEP_ALIVE_S = 75
 STOP_S = 1
 HEAD_BYTES_MAX = 256 << 10
 """A cursor, which has a client id of 64 KiB at most in it, and what is asked beside it (actors.admin.shapes)."""
+NOT_HTTP = bad_request(f"this is not HTTP, or its head has more than {HEAD_BYTES_MAX >> 10} KiB")
 BACKLOG = 64
 _PORT_FILE = "admin.port"
 _ALARM = "listen"
@@ -63,7 +66,7 @@ class AdminServer:
         self._app = App(topology, config, self._name)
         self._serving = _Serving(
             uvicorn.Config(
-                self._app.asgi, loop="none", http="h11", ws="none", lifespan="off",
+                self._app.asgi, loop="none", http=_Protocol, ws="none", lifespan="off",
                 log_config=None, access_log=False, server_header=False, proxy_headers=False,
                 limit_concurrency=CONNECTIONS_MAX, backlog=BACKLOG, timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=STOP_S,
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,
@@ -94,6 +97,16 @@ class AdminServer:
     def reconfigure(self, config: Config) -> None:
         """Where it listens changes at the next start."""
         self._app.reconfigure(config)
+
+
+class _Protocol(H11Protocol):
+    """With answers of our form for what never becomes a request."""
+
+    def send_400_response(self, msg: str) -> None:
+        body = NOT_HTTP.answer().body
+        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        self.transport.write(head.encode() + body)
+        self.transport.close()
 
 
 class _Serving(uvicorn.Server):

@@ -101,7 +101,7 @@ class Survey:
         found = _Finding()
         missing: dict[str, None] = {}
         self._pace.begin()
-        async with Stored(asking) as stored:
+        async with Stored(asking, self._topology.run_dir) as stored:
             lags = Lags(asking, stored, self._counted, self._pace.rest)
             cursor = ""
             while True:

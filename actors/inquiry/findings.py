@@ -167,6 +167,11 @@ def _access(config: Config) -> Iterator[Finding]:
             False,
             f"passwords cross the network in the clear at listener {' and '.join(plain)}: use one with TLS (docs/listeners.md)",
         )
+    if config.admin.enable and _reachable(str(config.admin.listen)):
+        yield Finding(
+            "access", False,
+            f"API keys cross the network in the clear at {config.admin.listen} (admin.listen): listen on loopback, behind a proxy with TLS",
+        )  # fmt: skip
 
 
 def _reachable(bind: str | None) -> bool:

@@ -29,10 +29,11 @@ Result = TypeVar("Result")
 class Stored:
     """Life cycle: made -> entered -> left.  To be entered within the Asking that it belongs to."""
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: Asking, scratch: Path | None = None) -> None:
+        """scratch: where a directory of our own is made, for a process that may be killed; else where the system has those that go."""
         self.asking = asking
         self.config = settings_in_force(asking.topology)
-        self._scratch = tempfile.TemporaryDirectory(prefix="holdfast-look-")
+        self._scratch = tempfile.TemporaryDirectory(prefix="holdfast-look-", dir=scratch)
         self._views: Views | None = None
 
     async def __aenter__(self) -> Self:

@@ -396,7 +396,7 @@ async def test_the_admin_process_serves_what_is_scraped_and_comes_back_where_it_
     assert (await server.health()).ready and listener.kind == "admin" and listener.owner == "admin-0"
     status, body = await get(listener.port, "/metrics")
     assert status == "HTTP/1.1 200 OK" and dict(samples(body))[COUNTED.name, "shard-0"] == 41
-    assert (await get(listener.port, "/"))[0] == "HTTP/1.1 404 Not Found"
+    assert (await get(listener.port, "/figures"))[0] == "HTTP/1.1 404 Not Found"
     await server.stop()
     again = AdminServer(topology, 0)
     assert (await again.start()).listeners == (listener,)

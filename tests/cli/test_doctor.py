@@ -76,6 +76,12 @@ def test_who_may_do_everything(directory: Path, bind: str, serious: bool) -> Non
     assert ("may do everything" in sentences(found, True)) is serious
 
 
+def test_keys_that_cross_a_network(directory: Path) -> None:
+    """A note, where the admin process is reached from elsewhere."""
+    assert "API keys cross the network" in sentences(looked(directory, "admin.listen=0.0.0.0:18083"), False)
+    assert "API keys cross the network" not in sentences(looked(directory), False)
+
+
 @pytest.mark.slow
 async def test_what_is_wrong_while_it_runs(directory: Path) -> None:
     """Alarms, in their own words, and processes that are not there: those of one loop have no controller."""
