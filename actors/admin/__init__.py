@@ -1,11 +1,10 @@
 """The admin process: what people and their tools look at, over HTTP: `/metrics`, REST, health, and the admin page.
 
     server   its life: where it listens, what it serves
-    app      what is asked, and the answers
-    survey   goes over all durable sessions now and then: who is how far behind
-    pace     how it does that in a share of a core
     app      what is asked, and the answers, from one module for each kind of thing
     page     the admin page, whose files are in `web`
+    survey   goes over all durable sessions now and then: who is how far behind
+    pace     how it does that in a share of a core
 
 It has nothing that others need, and nobody waits for it: killed, it is back in seconds, and what had been counted is there.
 What commands ask of a running broker is in actors.asking.
