@@ -31,7 +31,7 @@ class Admin(Section):
     survey_interval: Duration = setting(
         Duration.parse("60s"),
         "How long after one survey of all durable sessions the next begins: how far they are behind, and when they lose something "
-        "(docs/metrics.md). It takes a tenth of a core in the admin process for as long as it needs, some 90 s for 50,000 sessions, and "
+        "(docs/metrics.md). It takes a tenth of a core in the admin process for as long as it needs, some 20 s for 50,000 sessions, and "
         "asks the shards 100 sessions at a time. infinity: never.",
         ge=1000,
         effect="at once",
