@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from actors.admin.broker import Broker
 from actors.admin.errors import ANSWERS, Error, bad_request, missing, no_client, not_found
-from actors.admin.shapes import API, LIMIT, ClientId, Cursor, Limit, Part, TopicName, gathered, page, page_of
+from actors.admin.shapes import API, LIMIT, ClientId, Cursor, Limit, Part, TopicName, behind_client, gathered, page, page_of
 from actors.inquiry import clients as inquiry
 from actors.inquiry import sessions, subscriptions
 from actors.inquiry.asking import Asking, Page
@@ -121,7 +121,12 @@ def add(app: FastAPI, broker: Broker) -> None:
         async def ask(cursor: str, count: int) -> Page[Client]:
             return await inquiry.page(asking, cursor, count, connected)
 
-        return page(await gathered(ask, cursor, limit, lambda one: like_clientid is None or like_clientid in one.client), shown)
+        if like_clientid is None:
+            return page(await gathered(ask, cursor, limit), shown)
+        like = like_clientid
+        return page(
+            await gathered(ask, cursor, limit, lambda one: like in one.client, lambda one: behind_client(one.home, one.client)), shown
+        )
 
     @app.get(f"{API}/clients/{{clientid}}", response_model=OneClient, responses=ANSWERS | NOT_THERE, tags=TAGS)
     async def client(clientid: ClientId) -> JSONResponse:

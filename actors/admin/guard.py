@@ -98,9 +98,10 @@ class Guard:
 
     def _from_where(self, headers: dict[str, str]) -> None:
         """Raises Refused for a name that somebody else has turned to this machine."""
-        if not self.rules.loopback or "authorization" in headers:
+        # No browser leaves the name out.
+        if not self.rules.loopback or "authorization" in headers or "host" not in headers:
             return
-        host = _name(headers.get("host", ""))
+        host = _name(headers["host"])
         if host not in _THIS_MACHINE and host != self.rules.host:
             raise Refused(
                 421, "MISDIRECTED", f"this is localhost, and {host[:100]!r} was asked; with an API key, any name is right (docs/rest.md)"

@@ -13,7 +13,22 @@ from actors.admin.broker import Broker
 from actors.admin.clients import NOT_THERE
 from actors.admin.errors import ANSWERS, missing, not_found
 from actors.admin.flight import Shared
-from actors.admin.shapes import API, LIMIT, ClientId, Cursor, Limit, Meta, Part, composed, gathered, listed, model_of, page, page_of
+from actors.admin.shapes import (
+    API,
+    LIMIT,
+    ClientId,
+    Cursor,
+    Limit,
+    Meta,
+    Part,
+    behind_client,
+    composed,
+    gathered,
+    listed,
+    model_of,
+    page,
+    page_of,
+)
 from actors.inquiry import sessions as inquiry
 from actors.inquiry.asking import Page
 from actors.inquiry.clients import COUNT_MAX
@@ -65,7 +80,8 @@ def add(app: FastAPI, broker: Broker) -> None:
                 found = await inquiry.page(asking, cursor, count)
                 return Page(tuple((one, None) for one in found.rows), found.cursor, found.missing)
 
-            return page(await gathered(ask, cursor, limit, lambda row: wanted(row[0].client)), shown)
+            behind = None if like_clientid is None else lambda row: behind_client(row[0].home, row[0].client)
+            return page(await gathered(ask, cursor, limit, lambda row: wanted(row[0].client), behind), shown)
         async with broker.stored() as (asking, stored):
             lags = Lags(asking, stored)
 

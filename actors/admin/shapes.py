@@ -23,6 +23,7 @@ from actors.inquiry.facts import facts
 from actors.inquiry.homes import Cursor as Place
 from mqtt.reason import ProtocolError
 from mqtt.topics import check_topic_filter, is_shared
+from shards.rows import client_key
 
 API: Final = "/api/v5"
 LIMIT_MAX: Final = 500
@@ -107,20 +108,32 @@ def behind(rows: Sequence[Row], key: Callable[[Row], str], cursor: str, limit: i
 
 
 async def gathered(
-    ask: Callable[[str, int], Awaitable[Page[Row]]], cursor: str, limit: int, wanted: Callable[[Row], bool] = lambda _: True
+    ask: Callable[[str, int], Awaitable[Page[Row]]],
+    cursor: str,
+    limit: int,
+    wanted: Callable[[Row], bool] = lambda _: True,
+    behind: Callable[[Row], str] | None = None,
 ) -> Page[Row]:
-    """One of our pages out of several.  ask: for the one at a cursor, with so many rows at most.  Short, and with a cursor, when many had
-    to be looked at for few."""
+    """One of our pages out of several.  ask: for the one at a cursor, with so many rows at most.  behind: the cursor behind a row, where
+    few of many are wanted and many are asked for therefore.  Short, and with a cursor, when many had to be looked at for few."""
     rows: list[Row] = []
     away: dict[str, None] = {}
     for _ in range(QUESTIONS_MAX):
-        found = await ask(cursor, limit - len(rows))
+        found = await ask(cursor, LIMIT_MAX if behind is not None else limit - len(rows))
         away.update(dict.fromkeys(found.missing))
         rows += filter(wanted, found.rows)
         cursor = found.cursor
+        if behind is not None and len(rows) > limit:
+            rows = rows[:limit]
+            cursor = behind(rows[-1])
         if not cursor or len(rows) >= limit:
             break
     return Page(tuple(rows), cursor, tuple(away))
+
+
+def behind_client(home: int, client: str) -> str:
+    """The cursor of lists of clients and of sessions."""
+    return str(Place(home, client_key(b"", client.encode())))
 
 
 def page_of(row: Any, meta: type[BaseModel] = Meta) -> Any:

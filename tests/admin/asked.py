@@ -32,13 +32,13 @@ class Answer:
 async def ask(
     app: ASGIApp, target: str, method: str = "GET", headers: dict[str, str] | None = None, parts: Sequence[bytes] = (b"",)
 ) -> Answer:
-    """target: as it stands in the request.  parts: of the body, as they come."""
+    """target: as it stands in the request.  headers: an empty one is left out.  parts: of the body, as they come."""
     path, _, query = target.partition("?")
     given = {"host": HOST, **(headers or {})}
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http", "root_path": "",
         "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode(),
-        "headers": [(name.encode(), value.encode()) for name, value in given.items()], "client": None, "server": None,
+        "headers": [(name.encode(), value.encode()) for name, value in given.items() if value], "client": None, "server": None,
     }  # fmt: skip
     coming = [{"type": "http.request", "body": part, "more_body": True} for part in parts[:-1]]
     coming.append({"type": "http.request", "body": parts[-1], "more_body": False})

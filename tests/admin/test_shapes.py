@@ -60,6 +60,7 @@ async def test_a_page_with_few_of_many_is_gathered_out_of_several() -> None:
     assert await gathered(ask, "", 7) == Page(tuple(range(7)), "7", ("shard-1",))
     assert await gathered(ask, "", 2, lambda row: row % 10 == 9) == Page((9, 19), "20")
     assert await gathered(ask, "", 3, lambda row: False) == Page((), "60", ("shard-1",))
+    assert await gathered(ask, "", 1, lambda row: row % 3 < 2, str) == Page((0,), "0")
 
 
 async def test_many_who_ask_at_once_share_one_look() -> None:

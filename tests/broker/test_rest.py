@@ -66,6 +66,8 @@ async def test_what_clients_have_done_is_told(broker: RunningBroker, rest: Rest)
     assert all(one["home"] == HOMES.shard_of(name.encode()) for name, one in clients.items())
     assert {one["clientid"] for one in await rest.all("clients?conn_state=connected", 1)} == {"stuck", "a/brief", "p"}
     assert [one["clientid"] for one in await rest.all("clients?like_clientid=eter-2")] == ["meter-2"]
+    for path, name in (("clients", "clientid"), ("sessions", "client")):
+        assert sorted(one[name] for one in await rest.all(f"{path}?like_clientid=meter", 1)) == ["meter-0", "meter-1", "meter-2"]
     status, one = await rest.ask(f"/api/v5/clients/{quote('a/brief', safe='')}")
     assert status == 200 and one["session"] == "ephemeral" and one["subscriptions_cnt"] == 1 and one["missing"] == []
     assert await rest.ask(f"/api/v5/clients/{quote('a/brief', safe='')}/subscriptions") == (200, [
