@@ -19,18 +19,23 @@ from cli.stores import ConfigFile, DataDir, Sets, load_or_refuse, refuse, site_o
 from cli.typed import size_or_none
 from config.load import from_json
 from config.schema import Config
+from config.values import Size
 from shards.backends import check_backend
 
 if TYPE_CHECKING:
     from actors.backup.manifest import Backup
     from actors.backup.taking import Source
 
+BESIDE_A_BROKER = "50MiB"
+"""What one disk gives to both without the broker's syncs waiting much longer (docs/backup.md has figures)."""
+Rate = Annotated[str | None, typer.Option("--rate", metavar="SIZE", help=f"Copy no more in a second; beside a broker {BESIDE_A_BROKER}.")]
+
 
 def backup(
     into: Annotated[Path, typer.Argument(metavar="DIR", help="Holds the backups; made when it is not there.", show_default=False)],
     list_: Annotated[bool, typer.Option("--list", help="Say which backups are in DIR, and take none.")] = False,
     keep: Annotated[int | None, typer.Option("--keep", min=1, metavar="N", help="Then remove all but the newest N.")] = None,
-    rate: Annotated[str, typer.Option("--rate", metavar="SIZE", help="Copy no more than this in a second.")] = "infinity",
+    rate: Rate = None,
     data_dir: DataDir = None, config: ConfigFile = None, set_: Sets = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Copy all that is stored into DIR, while the broker runs or while it is stopped."""
@@ -41,18 +46,21 @@ def backup(
         if list_:
             _list(backups_in(into), into, as_json)
         else:
-            _take(into, keep, size_or_none(rate) or 0, load_or_refuse(data_dir, config, set_), as_json)
+            _take(into, keep, rate, load_or_refuse(data_dir, config, set_), as_json)
     except BackupError as error:
         refuse(f"{error}.")
 
 
-def _take(into: Path, keep: int | None, bytes_per_s: int, loaded: Config, as_json: bool) -> None:
+def _take(into: Path, keep: int | None, rate: str | None, loaded: Config, as_json: bool) -> None:
     from actors.backup.copying import Pace
     from actors.backup.taking import prune, take
 
     began = time.monotonic()
     with ExitStack() as stack:
+        bytes_per_s = _bytes_per_s(rate)
         source = _source(stack, data_path(loaded.data_dir), loaded)
+        if bytes_per_s is None:
+            bytes_per_s = int(Size.parse(BESIDE_A_BROKER)) if source.told else 0
         shown = stack.enter_context(Shown("copied"))
         taken = take(source, into, Pace(bytes_per_s), shown.done)
     gone = prune(into, keep) if keep else []
@@ -69,6 +77,16 @@ def _take(into: Path, keep: int | None, bytes_per_s: int, loaded: Config, as_jso
     print(f"{taken.backup.path}: {number(manifest.n_shards, 'shard')}, {amount(manifest.bytes)}{linked}, in {seconds:.1f} s")
     for path in gone:
         print(f"removed {path}")
+
+
+def _bytes_per_s(rate: str | None) -> int | None:
+    """0: no bound. None: nothing was said."""
+    if rate is None:
+        return None
+    found = size_or_none(rate)
+    if found == 0:
+        refuse("--rate 0 would copy nothing: leave it out, or say infinity.", 2)
+    return found or 0
 
 
 def _source(stack: ExitStack, directory: Path, loaded: Config) -> Source:
