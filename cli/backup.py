@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -39,12 +40,12 @@ def backup(
     data_dir: DataDir = None, config: ConfigFile = None, set_: Sets = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Copy all that is stored into DIR, while the broker runs or while it is stopped."""
-    from actors.backup.manifest import BackupError, backups_in  # loads what shards are made of
+    from actors.backup.manifest import BackupError  # loads what shards are made of
 
     into = data_path(str(into))
     try:
         if list_:
-            _list(backups_in(into), into, as_json)
+            _list(into, as_json)
         else:
             _take(into, keep, rate, load_or_refuse(data_dir, config, set_), as_json)
     except BackupError as error:
@@ -118,16 +119,29 @@ def _backend(name: str) -> str:
     return name
 
 
-def _list(found: list[Backup], into: Path, as_json: bool) -> None:
+def _list(into: Path, as_json: bool) -> None:
+    from actors.backup.manifest import BackupError, backups_in, read_backup
+
+    whole: list[Backup] = []
+    damaged: list[BackupError] = []
+    paths = backups_in(into)
+    for path in paths:
+        try:
+            whole.append(read_backup(path))
+        except BackupError as error:
+            damaged.append(error)
     if as_json:
-        print_json([_facts(one) for one in found])
-        return
-    for one in found:
+        print_json([_facts(one) for one in whole])
+    for one in [] if as_json else whole:
         manifest = one.manifest
         state = "of a stopped broker" if manifest.stopped else "of a running broker"
         print(f"{one.path}: made {manifest.made} {state}, {number(manifest.n_shards, 'shard')}, {amount(manifest.bytes)}")
-    if not found:
+    if not paths and not as_json:
         print(f"{into} holds no backup")
+    for error in damaged:
+        print(f"holdfast: {error}.", file=sys.stderr)
+    if damaged:
+        raise typer.Exit(1)
 
 
 def _facts(backup: Backup) -> dict[str, Any]:

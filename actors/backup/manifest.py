@@ -120,15 +120,14 @@ def read_backup(path: Path) -> Backup:
         raise BackupError(f"{file} is damaged: take another backup") from None
 
 
-def backups_in(directory: Path) -> list[Backup]:
-    """The whole ones, the newest last. Raises BackupError for one that cannot be read, and when there is no such directory."""
+def backups_in(directory: Path) -> list[Path]:
+    """Those that were taken to their end, the newest last, whatever has become of them since. Raises BackupError."""
     try:
-        named = [path for path in directory.iterdir() if _NAME.fullmatch(path.name)]
+        return sorted((path for path in directory.iterdir() if _NAME.fullmatch(path.name)), key=number_of)
     except FileNotFoundError:
         raise BackupError(f"{directory} is not there") from None
     except OSError as error:
         raise BackupError(f"{directory} cannot be read: {error.strerror}") from error
-    return [read_backup(path) for path in sorted(named, key=number_of)]
 
 
 def parts_in(directory: Path) -> list[Path]:
@@ -151,7 +150,7 @@ def find_backup(path: Path) -> Backup:
     if not found:
         begun = f"; {parts_in(path)[0]} was begun and never ended" if parts_in(path) else ""
         raise BackupError(f"{path} holds no backup{begun}")
-    return found[-1]
+    return read_backup(found[-1])
 
 
 def _manifest(fields: dict[str, Any]) -> Manifest:

@@ -36,6 +36,7 @@ from actors.backup.manifest import (
     backups_in,
     number_of,
     parts_in,
+    read_backup,
     write_manifest,
 )
 from actors.datadir import Site, sync_directory
@@ -118,10 +119,8 @@ def _alone(into: Path) -> Iterator[None]:
 
 def _take(source: Source, into: Path, pace: Pace, progress: Progress) -> Taken:
     before = backups_in(into)
-    number = 1 + max((number_of(backup.path) for backup in before), default=0)
-    earlier = next(
-        (backup for backup in reversed(before) if backup.manifest.store == f"{source.site.site}:{source.site.incarnation}"), None
-    )
+    number = 1 + max(map(number_of, before), default=0)
+    earlier = _earlier(source, before)
     made = time.gmtime()
     final = into / f"{number:06d}-{time.strftime('%Y%m%dT%H%M%SZ', made)}"
     part = final.with_name(final.name + PART)
@@ -149,6 +148,19 @@ def _take(source: Source, into: Path, pace: Pace, progress: Progress) -> Taken:
             store.close()
     linked = sum(file.bytes for file in manifest.files if file.name in plan.known)
     return Taken(Backup(final, manifest), manifest.bytes - linked, linked)
+
+
+def _earlier(source: Source, before: Sequence[Path]) -> Backup | None:
+    """The newest of the same store that can be read."""
+    for path in reversed(before):
+        try:
+            found = read_backup(path)
+        except BackupError:
+            # That is for whoever wants to restore it; here it is only of no use.
+            continue
+        if found.manifest.store == f"{source.site.site}:{source.site.incarnation}":
+            return found
+    return None
 
 
 # ---------------------------------------------------------------------------------------------------- the moment
@@ -313,12 +325,12 @@ def prune(into: Path, keep: int) -> list[Path]:
     gone: list[Path] = []
     try:
         with _alone(into):
-            for backup in backups_in(into)[:-keep]:
+            for path in backups_in(into)[:-keep]:
                 # Half of one is not taken for a backup.
-                part = backup.path.with_name(backup.path.name + PART)
-                os.rename(backup.path, part)
+                part = path.with_name(path.name + PART)
+                os.rename(path, part)
                 shutil.rmtree(part)
-                gone.append(backup.path)
+                gone.append(path)
     except OSError as error:
         raise BackupError(f"an earlier backup was not removed: {error.strerror} ({error.filename})") from error
     return gone

@@ -208,6 +208,18 @@ def test_a_backup_that_is_not_as_it_was_copied_is_not_restored(stopped: Path, tm
     assert positions(tmp_path / "new") == [1, 2]
 
 
+def test_a_damaged_backup_is_in_the_way_of_no_other(stopped: Path, tmp_path: Path) -> None:
+    """The next one is taken beside it, and links nothing to it. It is said of it what is wrong, and no older one is restored instead."""
+    into = tmp_path / "backups"
+    first, second = (Path(told("backup", into, "--data-dir", stopped)["backup"]) for _ in range(2))
+    (second / "manifest.json").write_text("{")
+    assert f"{second}/manifest.json is damaged" in refused("restore", into, "--data-dir", tmp_path / "new")
+    listed = run("backup", into, "--list")
+    assert listed.exit_code == 1 and listed.stdout.startswith(f"{first}: made ") and "manifest.json is damaged" in listed.stderr
+    assert told("backup", into, "--data-dir", stopped)["number"] == 3
+    told("restore", into, "--data-dir", tmp_path / "new")
+
+
 def test_a_manifest_that_was_changed_or_cut_is_no_backup(stopped: Path, tmp_path: Path) -> None:
     """Whatever byte it is; and one of a newer format is told from a damaged one."""
     backup = Path(told("backup", tmp_path / "backups", "--data-dir", stopped)["backup"])
@@ -372,5 +384,6 @@ def test_copying_keeps_to_its_pace() -> None:
     pace.wait_for(1000)
     pace.wait_for(1000)
     assert sum(slept) == 2.5
+    assert run("backup", "somewhere", "--rate", "0").exit_code == 2
     Pace(0, lambda: now[0], sleep).wait_for(1 << 40)
     assert sum(slept) == 2.5

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shards import store_files
 from shards.engine import StoreFailed
 from shards.engine_rocks import RocksEngine, RocksOptions
 from shards.store_files import StoreFiles, look, name_manifest
@@ -95,6 +96,27 @@ def test_a_copy_taken_under_writes_is_a_prefix_of_them_with_all_that_were_made_b
         engine.close()
     assert writer.failure is None
     assert len(manifests) > 6, "files changed between the copies"
+
+
+def test_files_that_change_during_the_look_are_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the manifest and the logs the owner flushes: what was in the log then is in a file that the manifest does not name yet."""
+    engine = RocksEngine(str(tmp_path / "store"))
+    engine.write([(0, b"00000001", b"v")])
+    looks = []
+    opened = store_files._opened
+
+    def overtaken(path: str, manifest: str, size: int) -> list[store_files.OpenFile]:
+        looks.append(size)
+        if len(looks) == 1:
+            engine.release_log()
+            engine.write([(0, b"00000002", b"v")])
+        return opened(path, manifest, size)
+
+    monkeypatch.setattr(store_files, "_opened", overtaken)
+    copy = RocksEngine(str(copied(StoreFiles.take(str(tmp_path / "store")), tmp_path / "copy")))
+    assert rows(copy, 0) == [1, 2] and len(looks) == 2
+    copy.close()
+    engine.close()
 
 
 def test_a_copy_without_one_of_its_data_files_is_none(tmp_path: Path) -> None:
