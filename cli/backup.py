@@ -138,8 +138,8 @@ def _list(into: Path, as_json: bool) -> None:
         print(f"{one.path}: made {manifest.made} {state}, {number(manifest.n_shards, 'shard')}, {amount(manifest.bytes)}")
     if not paths and not as_json:
         print(f"{into} holds no backup")
-    for error in damaged:
-        print(f"holdfast: {error}.", file=sys.stderr)
+    for one_damaged in damaged:
+        print(f"holdfast: {one_damaged}.", file=sys.stderr)
     if damaged:
         raise typer.Exit(1)
 
