@@ -101,7 +101,9 @@ class Quota:
             if self.level == 2 and await loop.run_in_executor(self._thread, self._relieve):
                 await self._measure()
             try:
-                await asyncio.wait_for(self._again.wait(), EVERY_SECONDS)
+                # Not wait_for: with the event set in the turn in which it is cancelled, that goes on.
+                async with asyncio.timeout(EVERY_SECONDS):
+                    await self._again.wait()
             except TimeoutError:
                 continue
 

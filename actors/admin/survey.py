@@ -87,7 +87,9 @@ class Survey:
             if left is not None and left <= 0:
                 return
             try:
-                await asyncio.wait_for(self._changed.wait(), left)
+                # Not wait_for: with the event set in the turn in which it is cancelled, that goes on.
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
             except TimeoutError:
                 return
 

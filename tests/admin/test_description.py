@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from actors.admin.app import make_app
+from actors.admin.app import App, make_app
 from actors.admin.broker import Broker
 from actors.admin.health import Health
 from config.load import load
@@ -73,3 +73,15 @@ async def test_while_durable_sessions_are_off_there_is_no_durable_storage(tmp_pa
     finally:
         await health.stop()
         await broker.close()
+
+
+async def test_whether_reading_takes_a_key_changes_at_once(tmp_path: Path) -> None:
+    """With `holdfast reload`; the process is the same."""
+    app = App(topology_in(tmp_path), load(environ={}), "admin-0")
+    app.start()
+    try:
+        assert (await ask(app.asgi, "/api/v5/ds/storages")).json == ["messages"]
+        app.reconfigure(load(sets=("admin.read_without_key=false",), environ={}))
+        assert (await ask(app.asgi, "/api/v5/ds/storages")).status == 401
+    finally:
+        await app.stop()
