@@ -1,6 +1,6 @@
 // One question to all lists: clients of this id or with this in it, topics and retained messages by a filter, who gets a topic.
 
-import { find, get, page, path } from "./api.js";
+import { find, page, path } from "./api.js";
 import { el, name } from "./dom.js";
 import { trouble } from "./live.js";
 import { absent, empty, head, panel, table } from "./parts.js";
@@ -18,7 +18,7 @@ export function showSearch(place, { asked, signal }) {
     place.append(panel(null, null, empty("Write what you look for into the field of the navigation: / leads there.")));
     return;
   }
-  part(place, signal, "Clients", (stop) => clients(wanted, stop), clientTable, "No client has this in its id.");
+  part(place, signal, "Clients", (stop) => clients(wanted, stop), (rows) => withOthers(rows, wanted), "No client has this in its id.");
   part(place, signal, "Topics that were learned and match", (stop) => page(path("topics"), { filter: wanted, limit: ROWS }, stop), topicTable, "Nothing stored matches this filter.");
   part(place, signal, "Retained messages that match", (stop) => page(path("retained"), { filter: wanted, limit: ROWS }, stop), retainedTable, "No retained message matches this filter.");
   if (!/[+#]/.test(wanted)) takers(place, signal, wanted);
@@ -38,12 +38,16 @@ function takers(place, signal, topic) {
   place.append(section);
 }
 
-// The one of this very id first.
+function withOthers(rows, wanted) {
+  const others = el("p", { class: "pager" }, el("a", { href: `#/clients?${new URLSearchParams({ like: wanted })}` }, "All with this in their id"));
+  return el("div", {}, clientTable(rows), others);
+}
+
+// The one of this very id; when nobody has it, those with this in their ids, for which all clients are gone over.
 async function clients(wanted, signal) {
-  const [exact, like] = await Promise.all([
-    wanted === "." || wanted === ".." ? null : find(path("clients", wanted), {}, signal), get(path("clients"), { like_clientid: wanted, limit: ROWS }, signal),
-  ]);
-  return { data: [...(exact ? [exact] : []), ...like.data.filter(({ clientid }) => clientid !== exact?.clientid)], meta: like.meta };
+  const exact = wanted === "." || wanted === ".." ? null : await find(path("clients", wanted), {}, signal);
+  if (exact) return { data: [exact], meta: { missing: exact.missing, hasnext: false } };
+  return page(path("clients"), { like_clientid: wanted, limit: ROWS }, signal);
 }
 
 async function part(place, signal, title, load, draw, nothing) {
