@@ -52,11 +52,14 @@ def test_when_it_is_not_known_of_what_class_the_beginning_was_nothing_is_left_un
     assert lost_of([Reached(0, 2, 50, 100, 5, 0), DONE], [LONG], Lost(0, 3, "default", 100, 200, "period")) == [3]
 
 
-@pytest.mark.parametrize("number", [0, 1 << 20], ids=["remembered no more", "a store that was lost"])
-def test_what_stands_for_everything_is_lost_from_the_end_of_the_archive_on(number: int) -> None:
-    """What lies below that is in the archive."""
+@pytest.mark.parametrize(
+    ("number", "since", "reason"), [(0, 0, ""), (1 << 20, 0, "store lost"), ((1 << 20) + 1, 300, "restored")],
+    ids=["remembered no more", "a store that was lost", "what came after a backup"],
+)  # fmt: skip
+def test_what_stands_for_everything_is_lost_from_the_end_of_the_archive_on(number: int, since: int, reason: str) -> None:
+    """What lies below that is in the archive, which may have more than the backup that was restored."""
     (lost,) = next_round(
-        Seen("site:2", {0: 5000}, {0: ()}, (), (Lost(0, number, "default", 0, 900, "store lost" if number else ""),)),
+        Seen("site:2", {0: 5000}, {0: ()}, (), (Lost(0, number, "default", since, 900, reason),)),
         State(number=1, reached={(0, 7): DONE}), None, 1 << 40,
     ).lost  # fmt: skip
     assert (lost.start, lost.stop) == (600, 900)
