@@ -7,6 +7,7 @@ the description says is what the tests with schemathesis find out.
 from __future__ import annotations
 
 import dataclasses
+import time
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -30,6 +31,8 @@ LIMIT_MAX: Final = 500
 LIMIT: Final = 100
 QUESTIONS_MAX: Final = 20
 """Pages of the homes that one of ours may take, when few of many rows are wanted."""
+LOOK_S: Final = 0.1
+"""And so long: what was found by then is told."""
 SLASH: Final = "\0"
 """Stands for a / that belongs to a part of a path: MQTT allows it in no text (actors.admin.guard puts it there)."""
 _CURSOR = r"^([0-9]{1,3}-([0-9a-f]{2})*)?$"
@@ -113,11 +116,13 @@ async def gathered(
     limit: int,
     wanted: Callable[[Row], bool] = lambda _: True,
     behind: Callable[[Row], str] | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Page[Row]:
     """One of our pages out of several.  ask: for the one at a cursor, with so many rows at most.  behind: the cursor behind a row, where
     few of many are wanted and many are asked for therefore.  Short, and with a cursor, when many had to be looked at for few."""
     rows: list[Row] = []
     away: dict[str, None] = {}
+    until_s = clock() + LOOK_S
     for _ in range(QUESTIONS_MAX):
         found = await ask(cursor, LIMIT_MAX if behind is not None else limit - len(rows))
         away.update(dict.fromkeys(found.missing))
@@ -126,7 +131,7 @@ async def gathered(
         if behind is not None and len(rows) > limit:
             rows = rows[:limit]
             cursor = behind(rows[-1])
-        if not cursor or len(rows) >= limit:
+        if not cursor or len(rows) >= limit or clock() >= until_s:
             break
     return Page(tuple(rows), cursor, tuple(away))
 

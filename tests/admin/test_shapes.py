@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from pydantic import ValidationError
 
 from actors.admin.flight import Shared
 from actors.admin.sessions import SessionAnswer, shown
-from actors.admin.shapes import behind, cut, gathered, model_of
+from actors.admin.shapes import LOOK_S, behind, cut, gathered, model_of
 from actors.inquiry.asking import Page
 from actors.inquiry.facts import facts
 from actors.inquiry.homes import BadCursor
@@ -57,10 +58,22 @@ async def test_a_page_with_few_of_many_is_gathered_out_of_several() -> None:
         start = int(cursor or 0)
         return Page(tuple(range(start, start + min(count, 3))), str(start + min(count, 3)), ("shard-1",) if start == 3 else ())
 
-    assert await gathered(ask, "", 7) == Page(tuple(range(7)), "7", ("shard-1",))
-    assert await gathered(ask, "", 2, lambda row: row % 10 == 9) == Page((9, 19), "20")
-    assert await gathered(ask, "", 3, lambda row: False) == Page((), "60", ("shard-1",))
-    assert await gathered(ask, "", 1, lambda row: row % 3 < 2, str) == Page((0,), "0")
+    now_s = 0.0
+
+    async def told(limit: int, wanted: Callable[[int], bool] = lambda _: True, behind: Callable[[int], str] | None = None) -> Page[int]:
+        return await gathered(ask, "", limit, wanted, behind, lambda: now_s)
+
+    assert await told(7) == Page(tuple(range(7)), "7", ("shard-1",))
+    assert await told(2, lambda row: row % 10 == 9) == Page((9, 19), "20")
+    assert await told(3, lambda row: False) == Page((), "60", ("shard-1",))
+    assert await told(1, lambda row: row % 3 < 2, str) == Page((0,), "0")
+
+    async def slow(cursor: str, count: int) -> Page[int]:
+        nonlocal now_s
+        now_s += LOOK_S / 2
+        return await ask(cursor, count)
+
+    assert await gathered(slow, "", 3, lambda row: False, None, lambda: now_s) == Page((), "6", ("shard-1",))
 
 
 async def test_many_who_ask_at_once_share_one_look() -> None:
