@@ -79,6 +79,8 @@ class Learned:
     as_of: str
     patterns: list[Pattern]
     missing: tuple[str, ...]
+    root: Level | None
+    """The same as a tree, of all topics: made once, as it takes as long as many answers."""
 
 
 def tree(patterns: Iterable[Pattern]) -> Level:
@@ -142,7 +144,8 @@ def add(app: FastAPI, broker: Broker) -> None:
             as_of = when(time.time_ns() // 1_000_000)
             async with broker.stored() as (asking, stored):
                 found, missing = await inquiry.patterns(asking, stored, topic_filter.encode())
-            return Learned(as_of, found, missing)
+            root = await broker.look(lambda: tree(found)) if topic_filter == "#" else None
+            return Learned(as_of, found, missing, root)
 
         shared = kept.setdefault(topic_filter, Shared(look, FRESH_S, KEPT_S))
         kept.move_to_end(topic_filter)
@@ -165,8 +168,8 @@ def add(app: FastAPI, broker: Broker) -> None:
     ) -> JSONResponse:
         """The same as a tree."""
         found = await learned("#")
-        at = await broker.look(lambda: tree(found.patterns))
-        top = at if under_ is None else under(at, under_)
+        assert found.root is not None
+        top = found.root if under_ is None else under(found.root, under_)
         if top is None:
             raise not_found(f"nothing is stored below {under_}")
         return JSONResponse({"root": drawn(top, depth, limit), "meta": {"as_of": found.as_of, "missing": list(found.missing)}})
