@@ -53,7 +53,8 @@ class Rest:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, _read(answer.read())
         except urllib.error.HTTPError as error:
-            return error.code, _read(error.read())
+            with error:
+                return error.code, _read(error.read())
 
     async def all(self, path: str, limit: int = 3) -> list[Any]:
         """The rows of all pages."""

@@ -300,12 +300,14 @@ def test_files_are_told_once_and_forbid_all_that_is_foreign(stage: Stage) -> Non
             with urllib.request.urlopen(request, timeout=60) as answer:
                 found = answer.status
         except urllib.error.HTTPError as error:
-            found = error.code
+            with error:
+                found = error.code
         assert found == status, asked
     for name in ("index.html", "nothing.js", "..%2Fapp.py", "app.py"):
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"{stage.address}page/x/{name}", timeout=60)
-        assert refused.value.code == 404, name
+        with refused.value as error:
+            assert error.code == 404, name
 
 
 def test_what_changes_something_wants_a_key_of_scope_write(stage: Stage) -> None:
