@@ -154,7 +154,12 @@ def fetch(url: str) -> bytes:
         _SameHost(),
     )
     data = b""
-    with opener.open(urllib.request.Request(url, headers={"Accept": "application/json"}), timeout=FETCH_WITHIN_S) as answer:
+    try:
+        answer = opener.open(urllib.request.Request(url, headers={"Accept": "application/json"}), timeout=FETCH_WITHIN_S)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise
+    with answer:
         while chunk := answer.read1(64 << 10):
             data += chunk
             if len(data) > SET_BYTES_MAX:

@@ -42,7 +42,8 @@ def health(port: int) -> Health | None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/ready", timeout=10) as answer:
             return int(answer.status), json.loads(answer.read())
     except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read())
+        with error:
+            return error.code, json.loads(error.read())
     except OSError:
         return None
 
