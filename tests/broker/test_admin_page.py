@@ -306,8 +306,8 @@ def test_files_are_told_once_and_forbid_all_that_is_foreign(stage: Stage) -> Non
     for name in ("index.html", "nothing.js", "..%2Fapp.py", "app.py"):
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"{stage.address}page/x/{name}", timeout=60)
-        with refused.value as error:
-            assert error.code == 404, name
+        with refused.value as answered:
+            assert answered.code == 404, name
 
 
 def test_what_changes_something_wants_a_key_of_scope_write(stage: Stage) -> None:
