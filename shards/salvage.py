@@ -23,14 +23,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from rocksdict import AccessType, Cache, Options, Rdict
+from rocksdict import Cache, Options, Rdict
 
 from shards import suspects
 from shards.backends import OnDamage
 from shards.engine import HOME_FAMILY, StoreDamaged, StoreFailed, StoreFull, StoreInUse
-from shards.engine_rocks import RocksEngine, RocksOptions, database_options, family_of, mapped, name_of, tables_of
+from shards.engine_rocks import RocksEngine, RocksOptions, database_options, mapped, name_of, tables_of
 from shards.generations import ROW_PREFIX, ROWS_END, GenerationInfo
 from shards.log_files import batches_behind, log_names, note_reached, reached
+from shards.read_only import generation_rows, opened_read_only
 from shards.suspects import QUARANTINE
 
 Found = TypeVar("Found")
@@ -243,21 +244,8 @@ def _look(path: str, ask: Callable[[Rdict, dict[int, Rdict]], Found]) -> Found:
     """Ask a store that is opened for reading only, with whatever of it can be opened. Changes nothing."""
     cache = Cache(1 << 20)
     lenient = database_options(RocksOptions(), cache, paranoid=False)
-    try:
-        names = Rdict.list_cf(path, lenient)
-        db = Rdict(path, lenient, dict.fromkeys(names, lenient), AccessType.read_only(False))
-    except Exception as error:
-        raise mapped(f"open {path}", error) from error
-    families = {family_of(path, name): db.get_column_family(name) for name in names}
-    try:
+    with opened_read_only(path, lenient) as (db, families):
         return ask(db, families)
-    except StoreFailed:
-        raise
-    except Exception as error:
-        raise mapped(f"look into {path}", error) from error
-    finally:
-        families.clear()
-        db.close()
 
 
 def _broken(path: str, error: StoreFailed) -> _Broken:
@@ -282,15 +270,7 @@ def _broken(path: str, error: StoreFailed) -> _Broken:
 
 
 def _rows(home: Rdict) -> dict[int, GenerationInfo]:
-    rows: dict[int, GenerationInfo] = {}
-    iterator = home.iter()
-    iterator.seek(ROW_PREFIX)
-    while iterator.valid() and iterator.key() < ROWS_END:
-        info = GenerationInfo.decode(iterator.key(), iterator.value())
-        rows[info.id] = info
-        iterator.next()
-    iterator.status()
-    return rows
+    return {info.id: info for info in generation_rows(home)}
 
 
 def _cause(path: str, name: str, size: int, refusal: str) -> str:

@@ -20,12 +20,12 @@ import os
 import re
 from typing import NamedTuple, Self
 
-from rocksdict import AccessType, Cache, Rdict
+from rocksdict import Cache
 
 from shards.engine import HOME_FAMILY, StoreFailed
-from shards.engine_rocks import damage, family_of, mapped, tables_of
-from shards.generations import ROW_PREFIX, ROWS_END, GenerationInfo
+from shards.engine_rocks import damage, tables_of
 from shards.layouts.registry import layout_named
+from shards.read_only import generation_rows, opened_read_only
 from shards.rocks_options import RocksOptions, database_options
 from shards.rows import META, unpack_row
 
@@ -127,43 +127,19 @@ def _look(path: str) -> Looked:
     options.create_if_missing(False)
     # All data files are opened, so one that is missing is noticed here.
     options.set_max_open_files(-1)
-    try:
-        names = Rdict.list_cf(path, options)
-        db = Rdict(path, options, dict.fromkeys(names, options), AccessType.read_only(False))
-    except Exception as error:
-        raise mapped(f"open {path}", error) from error
-    families = {family_of(path, name): db.get_column_family(name) for name in names}
-    try:
+    with opened_read_only(path, options) as (db, families):
         home = families[HOME_FAMILY]
-        position = home.get(_POSITION_ROW)
-        infos = _generations(home)
         tables = frozenset(table for family in families.values() for table in tables_of(family))
         if missing := [table for table in sorted(tables) if not os.path.exists(os.path.join(path, table))]:
             raise StoreFailed(f"{os.path.join(path, missing[0])} is missing")
-        return Looked(
-            db.latest_sequence_number(), int(unpack_row(position)[0]) if position else -1, len(infos),
-            tuple(sorted({layout_named(info.layout) for info in infos})), tables,
-        )  # fmt: skip
-    except StoreFailed:
-        raise
-    except ValueError as error:
-        raise StoreFailed(f"{path} is not for this program: {error}") from error
-    except Exception as error:
-        raise mapped(f"look into {path}", error) from error
-    finally:
-        families.clear()
-        db.close()
-
-
-def _generations(home: Rdict) -> list[GenerationInfo]:
-    found: list[GenerationInfo] = []
-    iterator = home.iter()
-    iterator.seek(ROW_PREFIX)
-    while iterator.valid() and iterator.key() < ROWS_END:
-        found.append(GenerationInfo.decode(iterator.key(), iterator.value()))
-        iterator.next()
-    iterator.status()
-    return found
+        try:
+            row = home.get(_POSITION_ROW)
+            position = int(unpack_row(row)[0]) if row else -1
+            infos = generation_rows(home)
+            layouts = tuple(sorted({layout_named(info.layout) for info in infos}))
+        except ValueError as error:
+            raise StoreFailed(f"{path} is not for this program: {error}") from error
+        return Looked(db.latest_sequence_number(), position, len(infos), layouts, tables)
 
 
 def _manifest_now(path: str) -> tuple[str, int]:

@@ -45,6 +45,7 @@ SHELLS = {
     "config/load.py": "reads the environment",
     "shards/engine_rocks.py": "the engine port over RocksDB",
     "shards/store_files.py": "the files of a RocksDB store",
+    "shards/read_only.py": "a RocksDB store, opened for reading only",
     "shards/rocks_options.py": "how RocksDB is set up",
     "shards/engine_secondary.py": "the same, for looking only",
     "shards/view.py": "the store behind it, for the threads of a reader",
