@@ -41,6 +41,7 @@ from sessions.events import (
     ShardLinked,
     ShardLost,
     TellLoss,
+    TellMoved,
     TickEnded,
     ToFeed,
     ToGateway,
@@ -161,6 +162,11 @@ class SessionServer:
                         "session.messages_lost", client_id=_shown(client), filter=_shown(loss.filter), shard=loss.shard,
                         generation=loss.generation, retention_class=loss.klass, after=loss.after, upto=loss.upto,
                         messages=loss.lost if loss.lost >= 0 else None, reason=loss.reason,
+                    )  # fmt: skip
+                case TellMoved(client, verb, by, filter, to, moved, closed):
+                    log.info(
+                        "session.moved", client_id=_shown(client), by=by, what=("skip", "rewind", "purge")[verb],
+                        filter=_shown(filter) or None, to=to, places=moved, closed=closed,
                     )  # fmt: skip
                 case ToInquirer(link, told):
                     peer = self._links.get(link)

@@ -15,17 +15,21 @@ from gateway.state import State
 from mqtt.reason import ReasonCode
 from sessions.bodies import NO_LOCAL, RETAIN_AS_PUBLISHED
 from sessions.inquiry_frames import (
+    MOVE_ELSEWHERE,
     ROWS_MAX,
     Ask,
     ConnectionsOf,
     ConnectionsTold,
     Kick,
     Kicked,
+    Move,
+    Moved,
     OpenConnection,
     PlacesOf,
     PlacesTold,
     SessionsOf,
     SessionsTold,
+    SubscriptionsOf,
     SubscriptionsTold,
     Told,
 )  # fmt: skip
@@ -54,7 +58,9 @@ class Inquiry:
                 return SessionsTold(id, [])
             case PlacesOf(id):
                 return PlacesTold(id, False, [], True)
-            case _:
+            case Move(id):
+                return Moved(id, MOVE_ELSEWHERE)
+            case SubscriptionsOf():
                 count = min(ask.count_max, ROWS_MAX)
                 rows = list(islice(self._subscriptions(ask.clients), ask.skip, ask.skip + count + 1))
                 return SubscriptionsTold(ask.id, rows[:count], len(rows) <= count)

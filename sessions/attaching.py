@@ -271,6 +271,9 @@ class Attaching:
         elif not session.has_changes:
             self._drop(session)
 
+    def waits(self, client: bytes) -> bool:
+        return client in self._waiting
+
     def check(self) -> None:
         for client, waiting in self._waiting.items():
             assert waiting.frame.client == client and waiting.link in self._state.outputs

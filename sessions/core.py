@@ -5,8 +5,8 @@ anything leaves that depends on it (PROTOCOLS 12).  What goes to one gateway wit
 TickEnded; everything that asks a shard for messages, or commits, happens there as well, once for all events of the tick.
 
 The parts: attaching (connections, owner tokens), committing (group commit), subscriptions and routes, feed and reading (from
-stored messages to the window), retained, acks; session.py holds the state of one session.  Sessions that are not durable are
-in the package memory.
+stored messages to the window), retained, acks, moving (of places, by hand); session.py holds the state of one session.  Sessions that
+are not durable are in the package memory.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ from sessions.events import (
 from sessions.frames import Acked, Attach, Detach, Hold, Subscribe, Unsubscribe
 from sessions.frames import Frame as GatewayFrame
 from sessions.inquiry import Inquiry
+from sessions.inquiry_frames import Move
 from sessions.memory.attaching import Owner
 from sessions.memory.core import Memory
+from sessions.moving import Moving
 from sessions.options import Counters, SessionOptions
 from sessions.output import Output
 from sessions.reading import Reading
@@ -68,9 +70,12 @@ class SessionCore:
         self._committing.listener = self._attaching
         self._sweeping = Sweeping(state, homes)
         self._memory = Memory(state, homes, Owner(self._attaching.own, self._attaching.replaced))
-        self._attaching.owner_changed = self._memory.owner_changed
         self._inquiry = Inquiry(state, self._reading.place_of, self._memory.session)
-        self._timed = (self._committing, self._subscriptions, self._reading, self._retained, self._memory)
+        self._moving = Moving(
+            state, homes, self._committing, self._reading, self._attaching, self._memory.session, self._subscriptions.remove_unfinished
+        )
+        self._attaching.owner_changed = self._owner_changed
+        self._timed = (self._committing, self._subscriptions, self._reading, self._retained, self._memory, self._moving)
         self._wake_at_ms = -1
 
     @property
@@ -126,6 +131,8 @@ class SessionCore:
                         self._routes.remove(home, client, sub_id, filter)
             case LiveEntered(_, live):
                 self._memory.entered(live)
+            case FromInquirer(link, Move() as ask):
+                self._moving.ask(link, ask)
             case FromInquirer(link, ask):
                 state.effects.append(ToInquirer(link, self._inquiry.told(ask)))
             case SettingsChanged(options):
@@ -168,6 +175,10 @@ class SessionCore:
         self._state.linked[shard] = False
         self._reading.feeds[shard].lost()
 
+    def _owner_changed(self, home: Home) -> None:
+        self._memory.owner_changed(home)
+        self._moving.owner_changed(home)
+
     def _replaced(self, home: Home) -> None:
         self._attaching.replaced(home)
 
@@ -175,6 +186,7 @@ class SessionCore:
     def _turn(self, now_ms: int) -> None:
         state = self._state
         state.now_ms = now_ms
+        self._moving.turn()
         self._subscriptions.turn()
         self._reading.turn()
         self._retained.turn()
@@ -226,3 +238,4 @@ class SessionCore:
         self._attaching.check()
         self._memory.check()
         self._reading.check()
+        self._moving.check()

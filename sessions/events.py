@@ -160,6 +160,19 @@ class TellLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class TellMoved:
+    """Somebody has moved places of a session, and that is committed: say who (sessions.inquiry_frames.Move).  Lost in a crash."""
+
+    client: bytes
+    verb: int
+    by: str
+    filter: bytes
+    to: list[int]
+    moved: int
+    closed: int
+
+
+@dataclass(frozen=True, slots=True)
 class ToInquirer:
     """Lost with the link; then it is asked again, or not."""
 
@@ -174,4 +187,4 @@ class Wake:
     after_ms: int
 
 
-Effect: TypeAlias = ToGateway | AskShard | QueryShard | ToFeed | TellLoss | ToInquirer | Wake
+Effect: TypeAlias = ToGateway | AskShard | QueryShard | ToFeed | TellLoss | TellMoved | ToInquirer | Wake

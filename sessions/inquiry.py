@@ -14,6 +14,7 @@ from sessions.inquiry_frames import (
     Kick,
     Kicked,
     LoadedSession,
+    Move,
     PlacesOf,
     PlacesTold,
     SessionsOf,
@@ -38,6 +39,8 @@ class Inquiry:
         self._in_memory = in_memory
 
     def told(self, ask: Ask) -> Told:
+        """A Move is for sessions.moving."""
+        assert not isinstance(ask, Move)
         match ask:
             case SessionsOf(id, clients):
                 return SessionsTold(id, self._sessions(clients[:CLIENTS_MAX]))

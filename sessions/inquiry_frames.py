@@ -4,7 +4,7 @@ These travel on a link of their own, from a command or the admin side, which is 
 no answer asks again or says so.  The stored side of the same questions is shards.queries.Rows.
 
     to gateways          ConnectionsOf, SubscriptionsOf, Kick
-    to session actors    SessionsOf, PlacesOf, SubscriptionsOf
+    to session actors    SessionsOf, PlacesOf, SubscriptionsOf, Move
 
 Holds: no question is about more than CLIENTS_MAX clients, and no answer has more than ROWS_MAX rows, whatever is asked for.
 """
@@ -140,13 +140,46 @@ class Kicked(NamedTuple):
     clients: list[bytes]
 
 
-Ask: TypeAlias = ConnectionsOf | SessionsOf | PlacesOf | SubscriptionsOf | Kick
-Told: TypeAlias = ConnectionsTold | SessionsTold | PlacesTold | SubscriptionsTold | Kicked
+SKIP, REWIND, PURGE = 0, 1, 2
+UNMOVED = -1
+
+
+class Move(NamedTuple):
+    """Move the places of a durable session, of all its subscriptions or of the one with this filter (docs/session-tools.md).
+
+    to: for each shard the position up to which everything counts as read, UNMOVED to leave it.  by: who wants it, for the log.
+    """
+
+    id: int
+    client: bytes
+    session_id: int
+    verb: int
+    filter: bytes
+    to: list[int]
+    by: str
+
+
+MOVE_DONE, MOVE_NO_SESSION, MOVE_NO_SUBSCRIPTION, MOVE_ELSEWHERE, MOVE_BUSY, MOVE_LATE = range(6)
+"""LATE: not in time; it may be done all the same, and doing it again does no harm."""
+
+
+class Moved(NamedTuple):
+    """moved: places.  closed: messages that the session had been given, and gets no more under their numbers.  Committed, when DONE."""
+
+    id: int
+    code: int
+    moved: int = 0
+    closed: int = 0
+
+
+Ask: TypeAlias = ConnectionsOf | SessionsOf | PlacesOf | SubscriptionsOf | Kick | Move
+Told: TypeAlias = ConnectionsTold | SessionsTold | PlacesTold | SubscriptionsTold | Kicked | Moved
 Frame: TypeAlias = Ask | Told
 _decode: Callable[[bytes | memoryview], Frame]
 encode: Callable[[Frame], bytes]
 encode, _decode = framing(
     ConnectionsOf, ConnectionsTold, SessionsOf, SessionsTold, PlacesOf, PlacesTold, SubscriptionsOf, SubscriptionsTold, Kick, Kicked,
+    Move, Moved,
 )  # fmt: skip
 
 
@@ -160,7 +193,9 @@ def decode(data: bytes | memoryview) -> Frame:
             return frame._replace(rows=[LoadedSession(*row) for row in frame.rows])
         if isinstance(frame, PlacesTold):
             return frame._replace(rows=[(sub_id, shard, Place(*place)) for sub_id, shard, place in frame.rows])
-        if isinstance(frame, Ask) and not isinstance(frame, PlacesOf) and len(frame.clients) > CLIENTS_MAX:
+        if isinstance(frame, Move) and not (frame.verb in (SKIP, REWIND, PURGE) and all(isinstance(one, int) for one in frame.to)):
+            raise ValueError(f"a move to {frame.to} by {frame.verb}")
+        if isinstance(frame, ConnectionsOf | SessionsOf | SubscriptionsOf | Kick) and len(frame.clients) > CLIENTS_MAX:
             raise ValueError(f"a question about {len(frame.clients)} clients, at most {CLIENTS_MAX} are allowed")
     except (TypeError, ValueError) as error:
         raise ValueError(f"not a frame of this link: {error}") from None

@@ -43,26 +43,14 @@ class Losses:
 
         The other numbers are closed: never sent again.  After PUBREC, PUBREL goes on.  What was closed before is not counted again.
         """
-        one, two, ranges = session.one, session.two, session.ranges
         lost1 = range(again.first1 + before[0], again.first1 + again.count1 - behind[0])
         lost2 = range(again.first2 + before[1], again.first2 + again.count2 - behind[1])
-        open1 = [number for number in lost1 if not one.is_finished(number)]
-        open2 = [number for number in lost2 if not two.is_finished(number) and number not in session.received]
-        if not open1 and not open2:
+        lost = close_numbers(session, again, lost1, lost2)
+        if not lost:
             return
-        again.lost = (*again.lost, lost1.start, len(lost1), lost2.start, len(lost2))
-        for number in open1:
-            one.finish(number)
-        for number in open2:
-            session.finish_two(number)
-        session.progress_dirty = True
-        ranges.progressed1()
-        ranges.progressed2()
-        if again.number in ranges.open and again.number not in ranges.fresh:
-            session.rows[RANGE, u64(again.number)] = again.row()
         terms = again.terms
         first = gone[0] if gone else Gone(again.streams[0][0], "", again.after, again.upto, 0, 0, UNLIKE)
-        row = self._row(terms.sub_id, terms.filter, again.shard, first, len(open1) + len(open2))
+        row = self._row(terms.sub_id, terms.filter, again.shard, first, lost)
         for one_more in gone[1:]:
             row = _with_times(row, self._row(terms.sub_id, terms.filter, again.shard, one_more, 0))
         self._put(session, row._replace(after=max(row.after, again.after), upto=min(row.upto, again.upto)))
@@ -91,6 +79,29 @@ class Losses:
         counters.losses += 1
         counters.lost += max(0, row.lost)
         self._state.effects.append(TellLoss(session.client, row))
+
+
+def close_numbers(session: Session, known: Range, ones: range, twos: range) -> int:
+    """These numbers of an open range are over without having been delivered, in the next commit; how many of them were not finished.
+
+    After PUBREC an exchange goes on.
+    """
+    one, two, ranges = session.one, session.two, session.ranges
+    open1 = [number for number in ones if not one.is_finished(number)]
+    open2 = [number for number in twos if not two.is_finished(number) and number not in session.received]
+    if not open1 and not open2:
+        return 0
+    known.lost = (*known.lost, ones.start, len(ones), twos.start, len(twos))
+    for number in open1:
+        one.finish(number)
+    for number in open2:
+        session.finish_two(number)
+    session.progress_dirty = True
+    ranges.progressed1()
+    ranges.progressed2()
+    if known.number in ranges.open and known.number not in ranges.fresh:
+        session.rows[RANGE, u64(known.number)] = known.row()
+    return len(open1) + len(open2)
 
 
 def close_again(session: Session) -> None:

@@ -130,6 +130,10 @@ class Counters:
     """Asked without a cause, because nothing had been heard for a while."""
     stalls_healed: int = 0
     """Of those, the ones that found what the feed had left out: a fault of ours, mended."""
+    moved: int = 0
+    """Places that somebody has moved by hand."""
+    closed: int = 0
+    """Messages that sessions had been given, closed by that without having been delivered."""
     subscribed: int = 0
     subscribe_late: int = 0
     unsubscribed: int = 0

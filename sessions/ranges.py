@@ -157,6 +157,10 @@ class RangeLog:
         last.count2 += count2
         return last
 
+    def sever(self) -> None:
+        """A place was moved: what is read from there begins a row of its own, as nothing says what lies between."""
+        self.next_number += 1
+
     def restore(self, number: int, row: bytes) -> None:
         """A range of the rows of the session, in the order of numbers."""
         fields = RangeRow(*unpack_row(row))

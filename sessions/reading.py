@@ -101,6 +101,20 @@ class Reading:
             self.begin(session, sub)
         self._state.stir(session)
 
+    def move(self, cursor: Cursor, place: Place) -> None:
+        """Go on from this place, wherever it stood, online or offline (docs/session-tools.md).  What was given to the session before stays
+        its own; the place is in the next commit."""
+        session = cursor.sub.session
+        if cursor.head:
+            self.feeds[cursor.shard].leave(cursor)
+            self._wait(session, cursor)
+        cursor.place = place
+        session.places[cursor] = None
+        session.ranges.sever()
+        self.committing.soon(session)
+        if session.attached:
+            self._state.stir(session)
+
     # ---------------------------------------------------------------- asking
     def pump(self, session: Session) -> None:
         """Ask for what this session has room for."""
@@ -132,16 +146,24 @@ class Reading:
         session.reserved_bytes += bytes_max
         self._state.counters.polls += 1
 
+        place = cursor.place
+
         def told(told: Told | None) -> None:
             session.reserved -= count
             session.reserved_bytes -= bytes_max
             cursor.asked = False
             # Also when the subscription has ended meanwhile: others may wait for the room that was kept for this one.
             self._state.stir(session)
-            if not cursor.sub.ended:
+            if cursor.sub.ended:
+                return
+            if cursor.place is place:
                 self._polled(session, cursor, told)
+            else:
+                # It was moved meanwhile: what this has brought was asked from another place.
+                cursor.looking = False
+                self._wait(session, cursor)
 
-        poll = Poll(cursor.sub.terms.filter, cursor.place, count, bytes_max, cursor.sub.reads.renew_streams_ms)
+        poll = Poll(cursor.sub.terms.filter, place, count, bytes_max, cursor.sub.reads.renew_streams_ms)
         self._state.query(cursor.shard, poll, session, told)
 
     def _polled(self, session: Session, cursor: Cursor, told: Told | None) -> None:

@@ -163,8 +163,30 @@ class Window:
                 (one if qos == QOS1 else two).reached(numbers[stop])
         return len(firsts)
 
+    def discard(self, one: Track, two: Track, zeros: bool) -> int:
+        """Take away what is finished without having been sent, and with `zeros` what leaves at QoS 0; how many messages that were."""
+        queue, self.queue = self.queue, deque()
+        before, self.unsent, self.unsent_bytes, self.zeros = self.unsent, 0, 0, 0
+        for batch in queue:
+            left = range(batch.at, len(batch.firsts))
+            kept = [at for at in left if _stays(batch, at, one, two, zeros)]
+            if kept:
+                remaining = batch if len(kept) == len(left) else batch.part(kept)
+                self.queue.append(remaining)
+                self.unsent += len(kept)
+                self.unsent_bytes += remaining.bytes
+                self.zeros += remaining.zeros
+        return before - self.unsent
+
     def check(self) -> None:
         assert self.unsent == sum(len(batch.firsts) - batch.at for batch in self.queue)
         assert self.unsent_bytes == sum(batch.bytes for batch in self.queue)
         assert self.zeros == sum(batch.zeros for batch in self.queue)
         assert self.inflight >= 0
+
+
+def _stays(batch: Batch, at: int, one: Track, two: Track, zeros: bool) -> bool:
+    qos = batch.firsts[at] & _QOS_BITS
+    if not qos:
+        return not zeros
+    return not (one if qos == QOS1 else two).is_finished(batch.numbers[at])

@@ -24,6 +24,8 @@ from shards.queries import (
     ReadRange,
     RetainedPage,
     RetentionState,
+    Rewound,
+    RewoundNoted,
     RoutesFound,
     RoutesOf,
     Rows,
@@ -106,6 +108,9 @@ class Answering:
                 return self._holdings()
             case Rows():
                 return rows_found(draft, ask, self._retention.age_ms)
+            case Rewound(position):
+                self._retention.rewound(position)
+                return RewoundNoted(position)
             case _ as never:
                 assert_never(never)
 

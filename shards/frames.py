@@ -10,7 +10,7 @@ Who sends what:
     gateway  -> shard    Request(Publish, Delay, Release, Connect, Disconnect, Check)   Beat, Query(RetainedPage, Holdings)
     session  -> shard    Request(Own, Commit, Route, WorkDone)                      Beat, FeedWant, FeedTaken,
                                                                                     Query(Load, Poll, ReadRange, RetainedPage,
-                                                                                          RoutesOf, Unknown)
+                                                                                          RoutesOf, Unknown, Rewound)
     shard    -> shard    Request(Retain)                                            Beat, Query(Unread)
     reader, admin -> shard    Request(LeasePut, LeaseAck, LeaseDrop, Append)        Beat, Query(Leases, RetentionState, Cut, Rows)
     admin  -> shard      Request(Disconnect) with DESTROYED
@@ -107,6 +107,8 @@ from shards.queries import (
     RetainedPage,
     RetentionFound,
     RetentionState,
+    Rewound,
+    RewoundNoted,
     RoutesFound,
     RoutesOf,
     Rows,
@@ -128,9 +130,9 @@ __all__ = [
     "LOST", "LeaseAck", "LeaseDone", "LeaseDrop", "LeaseEntry", "LeasePut", "Leases", "LeasesFound", "Load", "Loaded", "NOBODY", "NORMAL",
     "NOT_PERMITTED", "NO_SESSION", "OLD_CONN", "OLD_TOKEN", "Own", "Owned", "Place", "Poll", "Polled", "Publish", "Published",
     "REFUSED_QUOTA", "REFUSED_RULES", "REPEATED", "REPLIES", "RangeRead", "ReadRange", "Release", "Released", "Reply", "Retain", "Retained",
-    "RetainedMessages", "RetainedPage", "RetentionFound", "RetentionState", "Route", "Routed", "RoutesFound", "RoutesOf", "Rows",
-    "RowsFound", "START_EARLIEST", "START_LATEST", "STORED", "Segment", "TAKEN", "Told", "Unknown", "UnknownFound", "Unread", "UnreadFound",
-    "WITH_WILL", "Will", "WorkDone", "WorkTaken",
+    "RetainedMessages", "RetainedPage", "RetentionFound", "RetentionState", "Rewound", "RewoundNoted", "Route", "Routed", "RoutesFound",
+    "RoutesOf", "Rows", "RowsFound", "START_EARLIEST", "START_LATEST", "STORED", "Segment", "TAKEN", "Told", "Unknown", "UnknownFound",
+    "Unread", "UnreadFound", "WITH_WILL", "Will", "WorkDone", "WorkTaken",
 ]  # fmt: skip
 
 # ------------------------------------------------------------------ frame kinds
@@ -241,10 +243,12 @@ class Result(NamedTuple):
 
 Frame: TypeAlias = Request | Answer | Refused | Query | Result | Beat | Superseded | Live | FeedWant | Feed | FeedTaken | Work
 
-_ASKS: tuple[type[Any], ...] = (Load, Poll, ReadRange, RetainedPage, RoutesOf, Unknown, Unread, Leases, RetentionState, Cut, Holdings, Rows)
+_ASKS: tuple[type[Any], ...] = (
+    Load, Poll, ReadRange, RetainedPage, RoutesOf, Unknown, Unread, Leases, RetentionState, Cut, Holdings, Rows, Rewound,
+)  # fmt: skip
 _TELLS: tuple[type[Any], ...] = (
     Loaded, Polled, RangeRead, RetainedMessages, RoutesFound, UnknownFound, UnreadFound, LeasesFound, RetentionFound, CutFound,
-    HoldingsFound, RowsFound,
+    HoldingsFound, RowsFound, RewoundNoted,
 )  # fmt: skip
 _ASK_CODE = {kind: code for code, kind in enumerate(_ASKS)}
 _TELL_CODE = {kind: code for code, kind in enumerate(_TELLS)}

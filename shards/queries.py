@@ -243,10 +243,24 @@ class RowsFound(NamedTuple):
     whole: list[bool]
 
 
-Ask: TypeAlias = Load | Poll | ReadRange | RetainedPage | RoutesOf | Unknown | Unread | Leases | RetentionState | Cut | Holdings | Rows
+class Rewound(NamedTuple):
+    """Some session reads again from this position on: whoever was found to want nothing of what is above it is to be asked anew."""
+
+    position: int
+
+
+class RewoundNoted(NamedTuple):
+    """From now on nothing above it goes before every home has been asked."""
+
+    position: int
+
+
+Ask: TypeAlias = (
+    Load | Poll | ReadRange | RetainedPage | RoutesOf | Unknown | Unread | Leases | RetentionState | Cut | Holdings | Rows | Rewound
+)  # fmt: skip
 Told: TypeAlias = (
     Loaded | Polled | RangeRead | RetainedMessages | RoutesFound | UnknownFound | UnreadFound | LeasesFound | RetentionFound | CutFound
-    | HoldingsFound | RowsFound
+    | HoldingsFound | RowsFound | RewoundNoted
 )  # fmt: skip
 
 

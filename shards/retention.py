@@ -126,6 +126,10 @@ class Retention:
         else:
             self._examiner.told(shard, result)
 
+    def rewound(self, position: int) -> None:
+        """A session reads again from here on: what was found out of the sessions before is not true any more."""
+        self._examiner.forget_above(position)
+
     def ask(self, draft: Draft, token: int, elapsed_us: int) -> tuple[tuple[int, Query], ...]:
         """One step of asking sessions; a question for another shard, if it takes one.  token: of the owner of the sessions here."""
         asked = self._examiner.turn(draft, token, elapsed_us) if self._examiner.busy else None

@@ -33,6 +33,8 @@ from shards.frames import (
     Reply,
     RetainedMessages,
     RetainedPage,
+    Rewound,
+    RewoundNoted,
     Route,
     Routed,
     Segment,
@@ -67,6 +69,7 @@ class ModelShard:
         self.sinces = {generation: 0}
         self.sweeps = False
         self.work_done: list[tuple[bytes, int]] = []
+        self.rewound: list[int] = []
         self.unlink()
 
     # ---------------------------------------------------------------- publishers and gateways
@@ -207,6 +210,9 @@ class ModelShard:
                 else:
                     found = [item for stream in wanted for item in self._between(filter, [stream], after, upto)]
                 return RangeRead(False, [position for position, _ in found], [value for _, value in found])
+            case Rewound(position):
+                self.rewound.append(position)
+                return RewoundNoted(position)
             case RetainedPage(filter, after, count_max):
                 topics = sorted(topic for topic in self.retained if matches(filter, topic) and topic > after)
                 page = topics[:count_max]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shards.events import ShardTold
-from shards.frames import Query, Result, RetentionFound, RetentionState, UnreadFound
+from shards.frames import Query, Result, RetentionFound, RetentionState, Rewound, RewoundNoted, UnreadFound
 from shards.retention import Held
+from shards.rows import PLACE, pack_place, u64
 from tests.shards.harness import S
-from tests.shards.waiting import Stores
+from tests.shards.waiting import State, Stores
 
 
 def settled(stores: Stores) -> None:
@@ -186,6 +189,33 @@ def test_an_answer_to_another_question_is_none() -> None:
     for _ in range(20):
         stores.turn(one, 100)
     assert stores.gone(0)[0] == (1, "read")
+
+
+def test_a_session_that_goes_back_is_asked_again() -> None:
+    """It wanted nothing when its home was asked, and another home has not answered yet."""
+    stores = Stores(2)
+    client = next(b"c%d" % n for n in range(9) if stores.home(b"c%d" % n) is stores.shards[0])
+    stores.connect(client)
+    stores.subscribe(client, b"a/+")
+    one, other = stores.shards
+    start = dict(stores.state(client).subs[0].places)[0]
+    stores.publish(one, b"a/1")
+    stores.read_all(client)
+    for _ in range(80):
+        stores.turn(one, 100)
+    assert one.asked and stores.dropped == [], "only the other home is waited for"
+    sub = stores.state(client).subs[0]
+    places = {**dict(sub.places), 0: start}
+    back = replace(sub, places=tuple(sorted(places.items())), read=frozenset())
+    stores.commit(client, State((back,)), [(PLACE, u64(sub.number) + bytes((0,)), pack_place(start))], [])
+    one.receive(S, Query(7, Rewound(start.cut)))
+    stores.turn(one, 0)
+    assert [result.told for result in one.take(S, Result)] == [RewoundNoted(start.cut)]
+    stores.carry(one)
+    stores.turn(other, 0)
+    stores.tell(other)
+    settled(stores)
+    assert stores.gone(0) == [] and "session" in states(stores, 0)[1]
 
 
 def test_a_session_that_is_held_is_told_once() -> None:
