@@ -70,6 +70,11 @@ class Subscription:
     def routed(self) -> bool:
         return bool(self.starts)
 
+    def let_go(self) -> None:
+        """It does not read any more.  It and its cursors hold each other, and its session: of many that come and go, all would be
+        there until garbage is collected."""
+        self.cursors = []
+
     def row(self, state: int = ACTIVE) -> bytes:
         terms = self.terms
         return pack_row(SubscriptionRow(terms.filter, terms.qos, terms.options, terms.identifier, state, self.starts))
@@ -193,13 +198,12 @@ class Session:
                 waiting.popleft()[1]()
 
     def drop(self) -> None:
-        """Not attached, and not in memory any more.  It and its subscriptions let go of each other: of many clients that come and go,
-        all would be there until garbage is collected."""
+        """Not attached, and not in memory any more."""
         self.dropped = True
         self.after_commit.clear()
         self.places.clear()
         for sub in self.subs.values():
-            sub.cursors = []
+            sub.let_go()
         self.subs = {}
 
     def check(self) -> None:

@@ -221,6 +221,7 @@ class Subscriptions:
         self._state.counters.subscribe_late += 1
         for cursor in sub.cursors:
             session.places.pop(cursor, None)
+        sub.let_go()
         if adding.old is not None:
             self._committing.put(session, SUBSCRIPTION, sub_key(adding.old.sub_id), adding.old.row())
         self._put_removed(session, sub)
@@ -273,6 +274,7 @@ class Subscriptions:
     def _end(self, session: Session, sub: Subscription) -> None:
         self._reading.end(session, sub)
         sub.ended = True
+        sub.let_go()
         del session.subs[sub.terms.filter]
 
     # ---------------------------------------------------------------- UNSUBSCRIBE
@@ -316,6 +318,8 @@ class Subscriptions:
         for adding in self._late.due(self._state.now_ms):
             if adding.goes_on:
                 self._give_up(adding)
+            elif not adding.done:
+                adding.sub.let_go()
 
     @property
     def next_ms(self) -> int | None:
