@@ -10,28 +10,25 @@ for one that is written to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from actors.inquiry.asking import Asking
 from actors.inquiry.clients import AtHome, connections, shown
 from actors.inquiry.homes import Found, prefixed, within
 from actors.inquiry.stored import Stored
-from actors.inquiry.stretches import CHUNK_ROWS, NONE, Counted, Some
+from actors.inquiry.stretches import Counted
 from actors.inquiry.subscriptions import Kept, kept_by
-from actors.reader.views import Seen
+from actors.inquiry.unread import FilterPlace, Rest, Unreads
 from sessions.inquiry_frames import CLIENTS_MAX, ROWS_MAX, LoadedSession, PlacesOf, PlacesTold, SessionsOf, SessionsTold
-from shards.generations import GenerationDropped, GenerationInfo
-from shards.messages import published_at_of
 from shards.queries import Place, RetentionFound, RetentionState
-from shards.retention import READ
 from shards.rows import PROGRESS, RANGE, ProgressRow, RangeRow, client_key, split_client_key, unpack_row
-from shards.store import Stream
 
-COUNT_MAX = 1_000_000
-"""Messages that are counted for one subscription in one shard; what is more is said to be more."""
-_CHUNK_BYTES = 16 << 20
+NO_GENERATION: Final = 0
+"""They are numbered from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +64,12 @@ class Lag:
     subscriptions: tuple[SubscriptionLag, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Unread:
-    """generation: of the first of these messages."""
-
-    count: int
-    counted: bool
-    gone: int
-    oldest_at_ms: int | None = None
-    generation: int = 0
-
-
-_Place = tuple[bytes, Place]
-"""Filter and place, in some shard."""
-Rest = Callable[[], None]
-"""Called in the thread after each piece of reading; who has no hurry waits there."""
-
-
 def no_rest() -> None:
     """For whoever is waited for."""
 
 
 class Lags:
-    """Of one look: what several sessions wait for alike is counted once.  counted: by earlier looks."""
+    """Of one look, however long it takes: messages of each shard are told as of the first question.  counted: by earlier looks."""
 
     def __init__(self, asking: Asking, stored: Stored, counted: Counted | None = None, rest: Rest = no_rest) -> None:
         self._asking = asking
@@ -99,9 +79,8 @@ class Lags:
         config = stored.config
         self._period_ms = config.durable_sessions.message_retention_period.ms
         self._held = config.durable_storage.messages.hold_unread
-        self._unread: dict[tuple[int, bytes, Place], _Unread] = {}
-        self._periods: dict[int, dict[int, int]] = {}
-        """By shard, for its generations: how long each is kept once it is sealed."""
+        self._unreads: dict[int, Unreads] = {}
+        """By shard."""
         self._left: dict[int, dict[int, int | None]] = {}
         """By shard, for its sealed generations: ms until they go, None for what somebody holds."""
 
@@ -122,11 +101,12 @@ class Lags:
         behind = [
             await self._behind(shard, client.client, kept.get(client.client, []), loaded.get(client.client), missing) for client in durable
         ]
-        wanted: dict[int, dict[_Place, None]] = {at: {} for client in durable for at in rows.streams(client.client)}
+        wanted: dict[int, dict[FilterPlace, None]] = {at: {} for at in rows.generations}
         for places in behind:
             for at, filter, place in places:
                 wanted.setdefault(at, {})[filter, place] = None
-        await self._count(wanted, missing)
+        for at, these in wanted.items():
+            await self._count(at, these, rows.generations.get(at, NO_GENERATION), missing)
         return [
             await self._lag(client.client, client.client in live, places, loaded.get(client.client), rows, missing)
             for client, places in zip(durable, behind, strict=True)
@@ -157,7 +137,8 @@ class Lags:
         unfinished = rows.unfinished(client) if loaded is None else loaded.waiting + loaded.inflight
         found: list[SubscriptionLag] = []
         for shard, filter, place in places:
-            unread = self._unread.get((shard, filter, place))
+            unreads = self._unreads.get(shard)
+            unread = unreads.of(filter, place) if unreads is not None else None
             if unread is not None and (unread.count or unread.gone):
                 loss_in_ms = await self._loss_in(shard, unread.generation, missing) if unread.count else None
                 found.append(
@@ -192,17 +173,18 @@ class Lags:
             if told.whole:
                 return found
 
-    async def _count(self, wanted: dict[int, dict[_Place, None]], missing: dict[str, None]) -> None:
-        """One look at each shard, whatever the number of places."""
-        for shard, places in wanted.items():
-            new = [place for place in places if (shard, *place) not in self._unread]
-            if not new and shard in self._periods:
-                continue
-            counting = _Counting(shard, self._counted, self._period_ms, self._rest)
-            seen = await self._stored.look(shard, partial(counting.behind, new), missing)
-            if seen is not None:
-                found, self._periods[shard] = seen
-                self._unread.update({(shard, *place): unread for place, unread in found.items()})
+    async def _count(self, shard: int, places: Iterable[FilterPlace], newest: int, missing: dict[str, None]) -> None:
+        """newest: of the generations that something is under way of."""
+        unreads = self._unreads.get(shard)
+        if unreads is None:
+            unreads = await self._stored.look(shard, partial(Unreads, shard, self._counted, self._period_ms, self._rest), missing)
+            if unreads is None:
+                return
+            self._unreads[shard] = unreads
+        elif newest > max(unreads.periods, default=NO_GENERATION):
+            await self._stored.look(shard, unreads.look, missing)
+        if new := unreads.unknown(places):
+            await asyncio.to_thread(unreads.count, new)
 
     async def _loss_in(self, shard: int, generation: int, missing: dict[str, None]) -> int | None:
         """None: it is held, or it is gone."""
@@ -210,7 +192,8 @@ class Lags:
             told = await self._asking.shard(shard, RetentionState(), missing)
             rows = told.generations if isinstance(told, RetentionFound) else []
             self._left[shard] = {number: None if held else max(0, left_ms) for number, _, _, _, left_ms, held in rows}
-        return self._left[shard].get(generation, self._periods.get(shard, {}).get(generation))
+        unreads = self._unreads.get(shard)
+        return self._left[shard].get(generation, unreads.periods.get(generation) if unreads is not None else None)
 
 
 class _UnderWay:
@@ -219,8 +202,13 @@ class _UnderWay:
     def __init__(self, found: Found) -> None:
         self._progress = {split_client_key(key)[0]: ProgressRow(*unpack_row(value)) for key, value, _ in found.rows[0]}
         self._ranges: dict[bytes, list[RangeRow]] = {}
+        self.generations: dict[int, int] = {}
+        """By shard, the newest that something is under way of."""
         for key, value, _ in found.rows[1]:
-            self._ranges.setdefault(split_client_key(key)[0], []).append(RangeRow(*unpack_row(value)))
+            row = RangeRow(*unpack_row(value))
+            self._ranges.setdefault(split_client_key(key)[0], []).append(row)
+            if row.shard >= 0:
+                self.generations[row.shard] = max([self.generations.get(row.shard, NO_GENERATION), *(number for number, _ in row.streams)])
 
     def unfinished(self, client: bytes) -> int:
         return unfinished_by(self._progress.get(client))
@@ -239,74 +227,3 @@ def unfinished_by(row: ProgressRow | None) -> int:
         return 0
     over = sum(number < 0 for number in row.received2)
     return row.next1 - 1 - row.committed1 + row.next2 - 1 - row.committed2 - over
-
-
-# ---------------------------------------------------------------------------------------------------- in the thread
-
-
-class _Counting:
-    """One look at the messages of one shard."""
-
-    def __init__(self, shard: int, counted: Counted, period_ms: int, rest: Rest) -> None:
-        self._shard = shard
-        self._counted = counted
-        self._period_ms = period_ms
-        self._rest = rest
-        self._streams: dict[tuple[int, bytes], list[Stream]] = {}
-        """Those that are known, by generation and filter."""
-
-    def behind(self, places: list[_Place], seen: Seen) -> tuple[dict[_Place, _Unread], dict[int, int]]:
-        """What lies behind each place; and the periods of all generations."""
-        generations = seen.view.generations()
-        self._counted.keep(self._shard, {int(info.id) for info in generations})
-        found = {place: self._unread(*place, seen) for place in places}
-        return found, {int(info.id): seen.view.period_ms(info, self._period_ms) for info in generations}
-
-    def _unread(self, filter: bytes, place: Place, seen: Seen) -> _Unread:
-        """What matches behind the place and below the cut."""
-        view, upto = seen.view, seen.cut - 1
-        count, whole = 0, True
-        first: tuple[int, GenerationInfo, Stream] | None = None
-        for info in view.generations():
-            if (info.until is not None and info.until <= place.cut) or not whole:
-                continue
-            end = upto if info.until is None else min(upto, info.until)
-            try:
-                for stream in self._streams_in(info, filter, seen):
-                    after = max(_reached(place, info.id, stream.static), info.since - 1)
-                    if after >= end or not whole:
-                        continue
-                    reading = partial(self._some, seen, info.id, stream)
-                    behind = self._counted.of(self._shard, info.id, stream).behind(after, end, COUNT_MAX - count, reading)
-                    count, whole = count + behind.rows, behind.whole
-                    if behind.first != NONE and (first is None or behind.first < first[0]):
-                        first = behind.first, info, stream
-            except GenerationDropped:
-                continue
-        gone = sum(dropped.reason != READ for dropped in view.dropped_between(place.cut, upto, filter))
-        if first is None:
-            return _Unread(count, whole, gone)
-        position, info, stream = first
-        read = view.read(info.id, stream, position - 1, position, 1, 1)
-        oldest = [view.wall.wall_ms(at, published_at_of(value)) for at, value in read.messages]
-        return _Unread(count, whole, gone, min(oldest, default=None), info.id)
-
-    def _streams_in(self, info: GenerationInfo, filter: bytes, seen: Seen) -> list[Stream]:
-        found = self._streams.get((info.id, filter))
-        if found is None:
-            found = self._streams[info.id, filter] = seen.view.streams_in(info.id, filter)
-        return found
-
-    def _some(self, seen: Seen, generation: int, stream: Stream, after: int, upto: int) -> Some:
-        columns = seen.view.bulk(generation, stream, after, upto, CHUNK_ROWS, _CHUNK_BYTES)
-        self._rest()
-        first = int.from_bytes(columns.positions[:8], "little") if columns.rows else NONE
-        return Some(columns.rows, upto if columns.done else columns.place, first)
-
-
-def _reached(place: Place, generation: int, static: bytes) -> int:
-    """How far it has come in this stream (shards.queries.Place)."""
-    if not place.horizon:
-        return place.cut
-    here, there = (generation, static), (place.generation, place.static)
-    return place.horizon if here < there else place.position if here == there else place.cut

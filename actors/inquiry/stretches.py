@@ -1,15 +1,15 @@
 """How many messages of a stream lie behind a place, for many places: a message is read about once, whoever asks, and however often.
 
 A stretch is a part of a stream that has been counted: marks, and how many messages lie before each. A place within costs reading to
-the next mark, a chunk at most; counting goes on where it had ended, also an hour later, since a stored message stays where it is.
-Knows neither filters nor generations; reading is its caller's.
+the next mark, a chunk at most, and nothing when no message lies between it and a mark; counting goes on where it had ended, also an hour
+later, since a stored message stays where it is. Knows neither filters nor generations; reading is its caller's.
 
 Always holds: the stretches of a stream ascend and do not meet; between two marks of one there are as many messages as was read.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -71,27 +71,33 @@ class Stretches:
         before = stretch.before[mark]
         while stretch.places[-1] < upto and stretch.before[-1] - before < enough:
             self._extend(index, mark, upto, reading)
-        first = next((found for found in stretch.firsts[mark:] if found != NONE), NONE)
+        first, after = NONE, mark
+        while first == NONE and after < len(stretch.firsts):
+            first, after = stretch.firsts[after], after + 1
         return Behind(stretch.before[-1] - before, stretch.places[-1] >= upto, first)
 
     def _mark(self, place: int, reading: Reading) -> tuple[int, int]:
-        """Which stretch, and which of its marks; made when it was not there."""
+        """Which stretch, and a mark of it behind which lies what lies behind this place; made when there was none."""
         index = bisect_right(self._all, place, key=lambda stretch: stretch.places[0]) - 1
         if index < 0 or place > self._all[index].places[-1]:
             self._all.insert(index + 1, _Stretch(place))
             return index + 1, 0
         stretch = self._all[index]
-        mark = bisect_left(stretch.places, place)
-        following = stretch.places[mark]
-        if following != place:
-            rows, first, after = 0, NONE, place
-            while after < following:
-                some = reading(after, following)
-                rows, after = rows + some.rows, some.place
-                first = some.first if first == NONE else first
+        mark = bisect_right(stretch.places, place) - 1
+        if stretch.places[mark] == place or stretch.firsts[mark] == NONE or place < stretch.firsts[mark]:
+            return index, mark
+        rows, first, after, following = 0, NONE, place, stretch.places[mark + 1]
+        while after < following:
+            some = reading(after, following)
+            rows, after = rows + some.rows, some.place
+            first = some.first if first == NONE else first
+        mark += 1
+        if rows:
             stretch.places.insert(mark, place)
             stretch.before.insert(mark, stretch.before[mark] - rows)
             stretch.firsts.insert(mark, first)
+        else:
+            stretch.places[mark] = place
         return index, mark
 
     def _extend(self, index: int, mark: int, upto: int, reading: Reading) -> None:
@@ -102,10 +108,12 @@ class Stretches:
         some = reading(stretch.places[-1], end)
         rows = stretch.before[-1] + some.rows
         if following is not None and some.place == following.places[0]:
-            stretch.firsts[-1] = some.first
-            stretch.places += following.places
-            stretch.before += [rows + before - following.before[0] for before in following.before]
-            stretch.firsts += following.firsts
+            # A mark from which on there is what there is from the one before it is left out, but for the last.
+            same = int(rows == stretch.before[-1] and len(following.places) > 1)
+            stretch.firsts[-1] = following.firsts[0] if same else some.first
+            stretch.before += [rows + before - following.before[0] for before in following.before[same:]]
+            stretch.places += following.places[same:]
+            stretch.firsts += following.firsts[same:]
             del self._all[index + 1]
         elif len(stretch.places) - 1 > mark and rows - stretch.before[-2] <= CHUNK_ROWS:
             # A mark that nobody stands at is moved, or one would be added each time that somebody looks.

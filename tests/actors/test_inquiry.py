@@ -107,6 +107,35 @@ async def test_lag_is_what_was_stored_and_not_acknowledged(tmp_path: Path) -> No
         await done.close()
 
 
+async def test_one_look_tells_what_is_unread_as_of_one_moment(tmp_path: Path) -> None:
+    """What comes while it lasts is for the next; who reads on meanwhile has nothing unread; who waits for the same is told the same."""
+    async with OneLoop(tmp_path) as broker, asked(broker) as (asking, stored):
+        publisher = await Hand.connect(broker.port, "p", 5, expiry_s=0)
+        for number in range(6):
+            hand = await Hand.connect(broker.port, f"c{number}", 5)
+            await hand.subscribe("a/+", 1)
+            await hand.close()
+            await broker.forgotten(f"c{number}")
+            await publisher.published("a/1" if number == 2 else "b", "x")
+
+        async def unread(lags: Lags) -> dict[str, int]:
+            return {lag.client: lag.unread for lag in (await sessions.lags_page(asking, lags)).rows}
+
+        look = Lags(asking, stored)
+        before = {"c0": 1, "c1": 1, "c2": 1, "c3": 0, "c4": 0, "c5": 0}
+        assert await unread(look) == before
+        await publisher.published("a/2", "y", "y")
+        assert await unread(look) == before
+        back = await Hand.connect(broker.port, "c0", 5)
+        for _ in range(3):
+            await back.taken()
+        await back.alive()
+        assert await unread(look) == before | {"c0": 0}
+        assert await unread(Lags(asking, stored)) == {"c0": 0, "c1": 3, "c2": 3, "c3": 2, "c4": 2, "c5": 2}
+        await back.close()
+        await publisher.close()
+
+
 async def test_time_to_loss_counts_down_once_the_generation_is_sealed(tmp_path: Path) -> None:
     """What is unread in a sealed generation goes when its period is over."""
     sets = ("durable_sessions.message_retention_period=10h", "durable_storage.messages.generation_length=1h")

@@ -82,6 +82,24 @@ def test_marks_do_not_grow_with_how_often_somebody_looks() -> None:
     assert counting.marks <= 3
 
 
+def test_who_waits_in_one_gap_between_messages_costs_one_mark_and_no_reading() -> None:
+    """From both sides, in any order; forty places in each of ten gaps, which begin one before a message."""
+    log, counting = Log([100 * number + 1 for number in range(1, 11)], CHUNK_ROWS), Stretches()
+    places = [100 * gap + (number * 17) % 100 for number in range(40) for gap in range(10)]
+    for place in places[:300]:
+        assert counting.behind(place, 2_000, EVERYTHING, log.reading) == log.behind(place, 2_000)
+    reads, marks = log.reads, counting.marks
+    for place in places[300:]:
+        assert counting.behind(place, 2_000, EVERYTHING, log.reading) == log.behind(place, 2_000)
+    assert log.reads - reads <= 10 and marks <= counting.marks <= 12
+    for place in reversed(range(1, 1_100)):
+        assert counting.behind(place, 2_000, EVERYTHING, log.reading) == log.behind(place, 2_000)
+    once = log.reads
+    for place in range(1_100):
+        assert counting.behind(place, 2_000, EVERYTHING, log.reading) == log.behind(place, 2_000)
+    assert log.reads <= once + 1
+
+
 def test_what_is_gone_is_forgotten_and_there_is_a_bound() -> None:
     """Of dropped generations at once; and everything, when it is more than may be kept."""
     log, counted, stream = Log([1, 2, 3], CHUNK_ROWS), Counted(marks_max=4), Stream(b"s")

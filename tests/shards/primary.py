@@ -151,7 +151,7 @@ class Primary:
         if len(sealed) > keeps:
             self.last += 1
             generation = self.rng.choice(sealed[:3])
-            self._write([*self.store.drop(generation), self._nothing()])
+            self._write([*self.store.drop(generation, reason="read" if generation % 3 == 0 else "period"), self._nothing()])
             self.waiting.append(generation)
 
     def sync(self) -> None:
