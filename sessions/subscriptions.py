@@ -92,7 +92,9 @@ class Subscriptions:
         self._routes = routes
         self._reading = reading
         self._retained = retained
-        self._late: Later[_Adding] = Later(state.options.route_wait_ms)
+        self._adding: dict[int, _Adding] = {}
+        """By the id of the subscription; those whose session is gone are let go when they are late."""
+        self._late: Later[int] = Later(state.options.route_wait_ms)
 
     # ---------------------------------------------------------------- from the gateway
     def receive(self, session: Session, frame: Subscribe | Unsubscribe) -> None:
@@ -185,7 +187,8 @@ class Subscriptions:
         self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), sub.row(ADDING))
         self._committing.put(session, WORK, sub_key(sub.sub_id), pack_row((sub.terms.filter,)))
         session.on_commit(lambda: self._row_committed(adding))
-        self._late.add(self._state.now_ms, adding)
+        self._adding[sub.sub_id] = adding
+        self._late.add(self._state.now_ms, sub.sub_id)
 
     def _row_committed(self, adding: _Adding) -> None:
         if adding.goes_on:
@@ -211,12 +214,12 @@ class Subscriptions:
 
     def _active(self, adding: _Adding) -> None:
         if adding.goes_on:
-            adding.done = True
+            self._over(adding)
             adding.finish(True)
 
     def _give_up(self, adding: _Adding) -> None:
         """A shard is away for too long: take back what was begun.  Requests behind the outstanding ones undo them."""
-        adding.done = True
+        self._over(adding)
         session, sub = adding.session, adding.sub
         self._state.counters.subscribe_late += 1
         for cursor in sub.cursors:
@@ -226,6 +229,10 @@ class Subscriptions:
             self._committing.put(session, SUBSCRIPTION, sub_key(adding.old.sub_id), adding.old.row())
         self._put_removed(session, sub)
         adding.finish(False)
+
+    def _over(self, adding: _Adding) -> None:
+        adding.done = True
+        self._adding.pop(adding.sub.sub_id, None)
 
     # ---------------------------------------------------------------- rows of what is removed
     def _put_replaced(self, session: Session, old: Subscription | None) -> None:
@@ -315,10 +322,11 @@ class Subscriptions:
         session.on_commit(lambda: do() if operation.goes_on(session) else None)
 
     def turn(self) -> None:
-        for adding in self._late.due(self._state.now_ms):
-            if adding.goes_on:
+        for late in self._late.due(self._state.now_ms):
+            adding = self._adding.pop(late, None)
+            if adding is not None and adding.goes_on:
                 self._give_up(adding)
-            elif not adding.done:
+            elif adding is not None:
                 adding.sub.let_go()
 
     @property

@@ -22,8 +22,6 @@ def unsubscribed(s: Script, filter: bytes) -> None:
     s.unsubscribe(conn, filter)
     s.rest()
     s.detach(conn)
-    s.rest()
-    s.tick(ROUTE_WAIT_MS)
 
 
 def given_up(s: Script, filter: bytes) -> None:
