@@ -14,18 +14,18 @@ EXPIRY_S = 7 * 86_400
 PATIENCE_S = 120.0
 
 
-async def sessions(port: int, clients: Sequence[str], filters: Sequence[str]) -> None:
-    """Each client connects, subscribes to its filter and leaves; its session stays."""
-    left = iter(zip(clients, filters, strict=True))
+async def sessions(port: int, clients: Sequence[str], *filters: Sequence[str]) -> None:
+    """Each client connects, subscribes to its filter of each of these and leaves; its session stays."""
+    left = iter(zip(clients, zip(*filters, strict=True), strict=True))
 
     async def some() -> None:
-        for client, topic_filter in left:
+        for client, wanted in left:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(
                 wire.connect(5, client, clean=False, keep_alive_s=0, expiry_s=EXPIRY_S, receive_maximum=100)
-                + wire.subscribe(5, 1, topic_filter, 1)
+                + b"".join([wire.subscribe(5, at, topic_filter, 1) for at, topic_filter in enumerate(wanted, 1)])
             )
-            await _until(reader, wire.SUBACK, 1)
+            await _until(reader, wire.SUBACK, len(wanted))
             writer.write(wire.disconnect())
             writer.close()
             await writer.wait_closed()
