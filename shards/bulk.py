@@ -60,14 +60,18 @@ def in_columns(positions: Positions, values: Sequence[bytes], place: int, done: 
 
 def lengths_of(values: Sequence[bytes]) -> bytes:
     """As a block has them."""
-    return pack(f"<{len(values)}I", *map(len, values))
+    return _packed(list(map(len, values)))
+
+
+def _packed(lengths: Sequence[int]) -> bytes:
+    return pack(f"<{len(lengths)}I", *lengths)
 
 
 def gathered(found: Iterable[Entries]) -> tuple[list[bytes], list[bytes]]:
     """Keys and values of shards.engine.Engine.columns, all of them."""
     keys: list[bytes] = []
     values: list[bytes] = []
-    for some_keys, some_values in found:
+    for some_keys, some_values, _ in found:
         keys += some_keys
         values += some_values
     return keys, values
@@ -96,25 +100,22 @@ def packed_columns(found: Iterable[Entries], width: int, at: int, upto: int, lim
     """What one scan up to `upto` gave (Engine.columns, with these bounds), where values are stored messages and keys have their
     positions (`positions_in`)."""
     keys: list[bytes] = []
-    lengths: list[bytes] = []
+    lengths: list[int] = []
     pieces: list[bytes] = []
-    last = 0
-    for some_keys, values in found:
+    for some_keys, values, some_lengths in found:
         keys.append(_joined(some_keys, width))
-        lengths.append(lengths_of(values))
+        lengths += some_lengths
         pieces.append(b"".join(values))
-        last = len(values[-1])
     positions = _positions(b"".join(keys), width, at)
     total = sum(map(len, pieces))
     if len(positions) < limit and total < bytes_max:
-        return Columns(positions.tobytes(), b"".join(lengths), pieces, upto, True)
+        return Columns(positions.tobytes(), _packed(lengths), pieces, upto, True)
     if total > bytes_max and len(positions) > 1:
         # The engine stops with the value that passes the bound; only a first one may pass it.
         positions = positions[:-1]
-        lengths[-1] = lengths[-1][:-4]
-        pieces[-1] = pieces[-1][: len(pieces[-1]) - last]
+        pieces[-1] = pieces[-1][: len(pieces[-1]) - lengths.pop()]
     place = int(positions[-1])
-    return Columns(positions.tobytes(), b"".join(lengths), pieces, place, place == upto)
+    return Columns(positions.tobytes(), _packed(lengths), pieces, place, place == upto)
 
 
 def scanned_columns(positions: Positions, values: list[bytes], upto: int, limit: int, bytes_max: int, header_bytes: int = 0) -> Columns:

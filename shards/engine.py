@@ -61,8 +61,8 @@ class Cursor(Protocol):
     def value(self) -> bytes: ...
 
 
-Entries: TypeAlias = tuple[Sequence[bytes], Sequence[bytes]]
-"""Keys, and as many values; never none."""
+Entries: TypeAlias = tuple[list[bytes], list[bytes], list[int]]
+"""Keys, as many values, and how long these are; never none."""
 
 
 class Engine(Protocol):

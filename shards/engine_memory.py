@@ -183,8 +183,8 @@ class MemoryEngine:
     def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         found = self.scan(family, start, end, limit, bytes_max)
         for at in range(0, len(found), _AT_ONCE):
-            keys, values = zip(*found[at : at + _AT_ONCE], strict=True)
-            yield keys, values
+            some = found[at : at + _AT_ONCE]
+            yield [key for key, _ in some], [value for _, value in some], [len(value) for _, value in some]
 
     def cursor(self, family: int, lower: bytes, upper: bytes) -> MemoryCursor:
         self._alive()

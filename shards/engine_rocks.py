@@ -25,6 +25,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice
+from operator import itemgetter
 from typing import cast
 
 from rocksdict import Cache, Checkpoint, ColumnFamily, Rdict, RdictIter, ReadOptions, WriteBatch
@@ -44,9 +45,11 @@ _NO_SPACE = "No space left on device"
 _PROBE_KEY = b"\xff\xff\xff\xff probe"
 _FULL_POLL_S = 0.25
 _NO_BOUND = 1 << 62
-_AT_ONCE = 32
+_AT_ONCE = 64
 _AT_ONCE_BYTES = 256 << 10
 """Of `columns`, between two looks at the bounds: so many entries at most, and fewer where those before were larger than that on average."""
+
+_first, _second = itemgetter(0), itemgetter(1)
 
 _LOG_BLOCK_BYTES = 32768
 _LOG_HEADER_BYTES = 7
@@ -257,12 +260,13 @@ class RocksEngine:
                 found = cast("Iterator[tuple[bytes, bytes]]", rdict.items(from_key=start, read_opt=options))
                 at_once = 1
                 while several := list(islice(found, min(at_once, limit))):
-                    keys, values = zip(*several, strict=True)
-                    size = sum(map(len, values))
+                    keys, values = list(map(_first, several)), list(map(_second, several))
+                    lengths = list(map(len, values))
+                    size = sum(lengths)
                     if size >= left:
-                        yield _until(keys, values, left)
+                        yield _until(keys, values, lengths, left)
                         return
-                    yield keys, values
+                    yield keys, values, lengths
                     left, limit, start = left - size, limit - len(keys), keys[-1] + b"\x00"
                     at_once = min(_AT_ONCE, 1 + _AT_ONCE_BYTES * len(keys) // max(1, size))
                 if limit <= 0:
@@ -388,10 +392,10 @@ class RocksEngine:
                 self._full = False
 
 
-def _until(keys: Sequence[bytes], values: Sequence[bytes], left: int) -> Entries:
+def _until(keys: list[bytes], values: list[bytes], lengths: list[int], left: int) -> Entries:
     """Up to the value with which they reach so many bytes."""
-    count = 1 + next(number for number, size in enumerate(accumulate(map(len, values))) if size >= left)
-    return keys[:count], values[:count]
+    count = 1 + next(number for number, size in enumerate(accumulate(lengths)) if size >= left)
+    return keys[:count], values[:count], lengths[:count]
 
 
 def tables_of(rdict: Rdict) -> dict[str, int]:

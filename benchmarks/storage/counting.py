@@ -71,9 +71,9 @@ class CountingEngine:
 
     def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         self.seeks += 1
-        for keys, values in self._engine.columns(family, start, end, limit, bytes_max):
-            self.entries += len(keys)
-            yield keys, values
+        for found in self._engine.columns(family, start, end, limit, bytes_max):
+            self.entries += len(found[0])
+            yield found
 
     def cursor(self, family: int, lower: bytes, upper: bytes) -> CountingCursor:
         return CountingCursor(self._engine.cursor(family, lower, upper), self)

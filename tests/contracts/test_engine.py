@@ -160,7 +160,7 @@ def test_columns_give_what_scan_gives_over_many_entries_and_sizes(engine: Engine
         start = rng.randrange(700).to_bytes(2, "big")
         limit, bytes_max = rng.choice((1, 31, 33, 100, 700)), rng.choice((1, 100, 6000, 1 << 30))
         found = list(engine.columns(0, start, b"\xff", limit, bytes_max))
-        assert all(len(keys) == len(values) > 0 for keys, values in found)
+        assert all(len(keys) == len(values) > 0 and lengths == [len(value) for value in values] for keys, values, lengths in found)
         assert list(zip(*gathered(found), strict=True)) == engine.scan(0, start, b"\xff", limit, bytes_max)
 
 
