@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,9 @@ BLOCK_ROWS_MAX: Final = 8192
 BLOCK_BYTES_MAX: Final = 4 << 20
 APPEND_ROWS_MAX: Final = 4096
 APPEND_BYTES_MAX: Final = 4 << 20
+
+_PARTS_AT_ONCE: Final = 512
+"""Of a frame; systems take 1,024."""
 
 _FRAME_HEAD = Struct(">IB")
 _BLOCK_HEAD = Struct("<IIII")
@@ -161,18 +165,31 @@ class Wire:
         length = 1 + sum(len(part) for part in parts)
         if length > FRAME_BYTES_MAX:
             raise ValueError(f"a frame of {length} bytes; {FRAME_BYTES_MAX} is the most")
-        self._sock.settimeout(self._wait_s + length / PACE_BYTES_PER_S)
+        deadline = time.monotonic() + self._wait_s + length / PACE_BYTES_PER_S
         head = _FRAME_HEAD.pack(length, kind)
         try:
-            if length < 65536:
+            if length < 65536 or isinstance(self._sock, ssl.SSLSocket):
+                self._sock.settimeout(deadline - time.monotonic())
                 self._sock.sendall(b"".join((head, *parts)))
             else:
-                self._sock.sendall(b"".join((head, *parts[:-1])))
-                self._sock.sendall(parts[-1])
+                self._send_as_they_lie([head, *parts], deadline)
         except TimeoutError:
             raise Late(f"the other side did not take a frame of {length} bytes in time") from None
         except OSError as error:
             raise WireError(f"the connection broke while a frame was sent: {error}") from None
+
+    def _send_as_they_lie(self, parts: list[Bytes], deadline: float) -> None:
+        """One after the other, and not joined first: that would be another look at each byte when no cache has it any more."""
+        while parts:
+            self._sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sent = self._sock.sendmsg(parts[:_PARTS_AT_ONCE])
+            gone = 0
+            while gone < len(parts) and len(parts[gone]) <= sent:
+                sent -= len(parts[gone])
+                gone += 1
+            del parts[:gone]
+            if sent:
+                parts[0] = memoryview(parts[0])[sent:]
 
     def send_json(self, value: Mapping[str, Any]) -> None:
         self.send(Kind.JSON, json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8"))
@@ -224,7 +241,7 @@ class Block:
 
 def encode_block(
     runs: Sequence[tuple[int, int]], positions: Sequence[Bytes], lengths: Sequence[Bytes], values: Sequence[Bytes]
-) -> tuple[int, tuple[bytes, bytes]]:
+) -> tuple[int, tuple[Bytes, ...]]:
     """(crc, parts of the body to be given to ``Wire.send``). ``runs``: (stream, rows of it); then, each in pieces that may be cut anywhere,
     positions (u64 LE) and lengths (u32 LE) of the values, and the values one after the other."""
     rows = sum(count for _, count in runs)
@@ -232,9 +249,11 @@ def encode_block(
     if sizes[:2] != [8 * rows, 4 * rows]:
         raise ValueError(f"{sizes[0]} and {sizes[1]} bytes of positions and lengths, runs {list(runs)[:8]}: they do not fit together")
     table = b"".join([_RUN.pack(stream, count) for stream, count in runs])
-    body = b"".join((table, *positions, *lengths, *values))
-    crc = crc32(body)
-    return crc, (_BLOCK_HEAD.pack(rows, len(runs), sizes[2], crc), body)
+    rest = b"".join((table, *positions, *lengths))
+    crc = crc32(rest)
+    for piece in values:
+        crc = crc32(piece, crc)
+    return crc, (_BLOCK_HEAD.pack(rows, len(runs), sizes[2], crc) + rest, *values)
 
 
 def decode_block(body: memoryview) -> Block:

@@ -248,7 +248,7 @@ class Conversation:
         try:
             for rows in blocks(view, scan, bytes_max):
                 crc, parts = encode_block(rows.runs, rows.positions, rows.lengths, rows.pieces)
-                if wait_s := pace.wait_for(len(parts[-1])):
+                if wait_s := pace.wait_for(sum(map(len, parts))):
                     time.sleep(wait_s)
                 if self._look_again():
                     self._holder.check_filters(scan.filters)

@@ -236,6 +236,26 @@ def test_who_takes_nothing_is_late(pair: tuple[socket.socket, socket.socket]) ->
         many()
 
 
+def test_a_frame_of_many_parts_comes_whole(pair: tuple[socket.socket, socket.socket]) -> None:
+    """However little of it the line takes at a time, and more parts than a system takes at once; some are empty."""
+    ours, theirs = pair
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    parts = [bytes([n % 251]) * (n * 37 % 400) for n in range(2000)]
+    sending = threading.Thread(target=lambda: Wire(ours).send(Kind.BLOCK, *parts))
+    sending.start()
+    frame = Wire(theirs).receive()
+    sending.join()
+    assert frame.kind == Kind.BLOCK and bytes(frame.body) == b"".join(parts)
+
+
+def test_who_takes_nothing_of_a_large_frame_is_late(pair: tuple[socket.socket, socket.socket]) -> None:
+    """Its time is that of its length, and not longer because it goes in parts."""
+    ours, _ = pair
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    with pytest.raises(Late):
+        Wire(ours, wait_s=0.02).send(Kind.BLOCK, *[bytes(1000)] * 100)
+
+
 @pytest.mark.parametrize("body", [b"[1]", b"{", b"\xff", b"1"])
 def test_json_that_is_no_object_is_malformed(body: bytes) -> None:
     """Of every kind."""
