@@ -183,7 +183,7 @@ class Messages(Section):
     )
     block_cache: Size = setting(
         Size.parse("64MiB"),
-        "Memory of one shard for pieces of the store that were read. What is not in it is read from the file, 10 to 20 µs for 4 KiB when "
+        "Memory of one shard for pieces of the store that were read. What is not in it is read from the file, 10 to 20 µs for 8 KiB when "
         "the system has the file in memory. More helps where many sessions read far back at a time; without any such sessions little "
         "is enough.",
         ge=2**20,

@@ -29,6 +29,10 @@ of one less: all are merged for the second time after 23 * 24 / 2 runs, eleven m
 _ALL_MERGED_NEVER = 1_000_000
 """Per cent of what is out of date at which everything is merged into one run. There is next to nothing out of date in a generation, and
 RocksDB only estimates it, by the sizes of runs: at its own 200 it would merge everything whenever a generation has tripled."""
+_BLOCK_BYTES = 8 << 10
+"""Of the data files of a generation: what RocksDB reads, checks and decompresses at a time. With its own 4 KiB a scan of everything takes
+0.06 us of CPU a row more, of 0.5. With 16 KiB it would take another 0.04 less, but a message that is looked up alone and is in no cache
+8.6 us instead of 5.7; with 8 it is 6."""
 _SLOWED_RUNS, _STOPPED_RUNS = 64, 128
 """RocksDB delays a write, and the loop with it, when so many runs wait to be merged. Only one merge is made at a time, and a large
 one takes a while, in which the load goes on: its own 20 and 36 would be met by an ordinary peak. More runs only make reading dearer."""
@@ -50,9 +54,10 @@ class RocksOptions:
     """False: families that are there are not compacted before `set_compacting` says so."""
 
 
-def database_options(options: RocksOptions, cache: Cache, paranoid: bool = True) -> Options:
+def database_options(options: RocksOptions, cache: Cache, paranoid: bool = True, block_bytes: int = 4 << 10) -> Options:
     """Of the database and of family 0. paranoid false: opening passes over broken data files; for whoever does not write."""
     table = BlockBasedOptions()
+    table.set_block_size(block_bytes)
     table.set_block_cache(cache)
     table.set_cache_index_and_filter_blocks(True)
     # The index of a data file in pages. Whole, that of a large file is a megabyte, which fits into no shard of a small cache, and is read
@@ -94,7 +99,7 @@ def database_options(options: RocksOptions, cache: Cache, paranoid: bool = True)
 
 def generation_options(options: RocksOptions, cache: Cache) -> Options:
     """Of the family of a generation."""
-    made = database_options(options, cache)
+    made = database_options(options, cache, block_bytes=_BLOCK_BYTES)
     made.set_compaction_style(DBCompactionStyle.universal())
     merging = UniversalCompactOptions()
     merging.max_size_amplification_percent = _ALL_MERGED_NEVER
