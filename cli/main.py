@@ -61,6 +61,8 @@ def _command(name: str) -> TyperCommand | TyperGroup:
     found = getattr(import_module(module), attribute)
     if name == "storage":
         _complete(found)
+    if name == "sessions":
+        _add_tools(found)
     if isinstance(found, typer.Typer):
         command = typer.main.get_command(found)
     else:
@@ -80,6 +82,14 @@ def _complete(storage: typer.Typer) -> None:
     storage.command("losses")(losses.losses)
     storage.command("accept-loss")(accept_loss.accept)
     storage.add_typer(leases.app, name="lease")
+
+
+def _add_tools(sessions: typer.Typer) -> None:
+    """Those below `holdfast sessions` that look into, or move, what a durable session is given next."""
+    from cli import session_tools
+
+    for tool in (session_tools.peek, session_tools.skip, session_tools.rewind, session_tools.purge):
+        sessions.command()(tool)
 
 
 app = typer.Typer(

@@ -3,8 +3,8 @@
 What is below /api is for keys, or, as far as it is only read, for whoever is on this machine (docs/rest.md); a browser is such a one, and
 the pages it shows are not: those of others are told apart by the headers that browsers put on their requests and pages cannot change.
 
-Always holds: nothing that changes anything is passed on without a key of scope write; a body that is passed on has been read as a whole,
-so nobody who sends slowly keeps anything but a place here.
+Always holds: nothing that changes anything is passed on without a key of scope write, and a word in the log of whose it is; a body that is
+passed on has been read as a whole, so nobody who sends slowly keeps anything but a place here.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
+import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from access.api_keys import ApiKey
 from actors.admin.errors import Refused, bad_request, too_many
 from actors.admin.keys import Keys, wrong_key
 from actors.admin.shapes import SLASH
@@ -26,13 +28,19 @@ REQUESTS_MAX: Final = 16
 """Below /api, at a time."""
 BODY_BYTES_MAX: Final = 64 << 10
 BODY_WITHIN_S: Final = 10.0
+BY: Final = "holdfast.by"
+"""In the scope of a request: who asks, when he has shown a key."""
 _BELOW: Final = "/api/"
+_PATH_SHOWN: Final = 200
 _READING: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """A proxy says that somebody else asks."""
 _THIS_MACHINE: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 _ALWAYS: Final = ((b"x-content-type-options", b"nosniff"), (b"x-frame-options", b"DENY"), (b"referrer-policy", b"no-referrer"))
 _OF_API: Final = ((b"cache-control", b"no-store"), (b"cross-origin-resource-policy", b"same-origin"))
+
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,11 @@ class Guard:
                 return
             self._which_page(headers)
             scope = {**scope, "path": _path(scope)}
-            await self._may(scope["method"], headers)
+            key = await self._may(scope["method"], headers)
+            if key is not None:
+                scope[BY] = f"key:{key.name}"
+                if scope["method"] not in _READING:
+                    log.info("admin.changes", by=scope[BY], method=scope["method"], path=scope["path"].replace(SLASH, "%2F")[:_PATH_SHOWN])
             if self._requests >= REQUESTS_MAX:
                 raise too_many(f"{REQUESTS_MAX} requests are being answered")
         except Refused as refused:
@@ -114,14 +126,14 @@ class Guard:
         if site not in ("none", "same-origin") or (origin is not None and urlsplit(origin).netloc != headers.get("host")):
             raise Refused(403, "FORBIDDEN", "a page of another site has no business here")
 
-    async def _may(self, method: str, headers: dict[str, str]) -> None:
-        """Raises Refused."""
+    async def _may(self, method: str, headers: dict[str, str]) -> ApiKey | None:
+        """The key that was shown.  Raises Refused."""
         shown = headers.get("authorization")
         if shown is not None:
             key = await self._keys.who(shown)
             if method not in _READING and key.scope != "write":
                 raise Refused(403, "UNAUTHORIZED_ROLE", f"the API key {key.name} may read, and not change anything")
-            return
+            return key
         if method not in _READING:
             raise wrong_key("an API key of scope write is wanted to change anything")
         if not self.rules.loopback:
@@ -130,6 +142,7 @@ class Guard:
             raise wrong_key("an API key is wanted (admin.read_without_key)")
         if any(name in headers for name in _FORWARDED):
             raise wrong_key("an API key is wanted of whoever comes by a proxy")
+        return None
 
 
 def _name(host: str) -> str:

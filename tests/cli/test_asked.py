@@ -181,4 +181,6 @@ def test_a_shell_completes_commands_and_what_they_take() -> None:
         )
         found[typed] = set(done.stdout.split())
     assert {"up", "clients", "sessions", "ds"} <= found["holdfast "]
-    assert found["holdfast sessions "] == {"ls", "show", "lag", "kick", "rm"} and found["holdfast ds join "] == {"messages", "all"}
+    assert found["holdfast sessions "] == {"ls", "show", "lag", "kick", "rm", "peek", "skip", "rewind", "purge"} and found[
+        "holdfast ds join "
+    ] == {"messages", "all"}
