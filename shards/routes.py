@@ -2,7 +2,7 @@
 
 On disk a route is one row per subscription id, never a counter: a repeated addition changes nothing, a removal names the id
 it removes.  In RAM literal filters are kept as 64-bit hashes with the number of ids behind them (two filters with one hash
-store a message too many, never one too few), wildcard filters in a trie.
+store a message too many, never one too few), wildcard filters in a tree with the number of ids behind each.
 
 Holds: a topic is wanted exactly when a route row present in the log before it, or a filter that is captured, matches it (or shares its
 hash).
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from mqtt.trie import FilterTrie
+from mqtt.filter_counts import FilterCounts
 from shards.draft import Draft
 from shards.engine import HOME_FAMILY, Engine
 from shards.rows import ROUTE, pack_row, successor, u64, unpack_row
@@ -35,14 +35,13 @@ class Routes:
     def __init__(self, engine: Engine, capture: Iterable[bytes] = ()) -> None:
         self.generation = 1
         self._literal: dict[int, int] = {}
-        self._wild: FilterTrie[int] = FilterTrie()
+        self._wild = FilterCounts()
         self._count = 0
-        self._captured: dict[str, list[tuple[int, bytes]]] = {}
-        self._next_captured = -1
+        self._captured: dict[str, list[bytes]] = {}
         start, end = ROUTE, successor(ROUTE)
         while rows := engine.scan(HOME_FAMILY, start, end, 4096):
-            for key, value in rows:
-                self._remember(int.from_bytes(key[1:], "big"), unpack_row(value)[0])
+            for _, value in rows:
+                self._remember(unpack_row(value)[0])
             start = rows[-1][0] + b"\x00"
         self.capture(CAPTURE_OF_SETTINGS, capture)
 
@@ -54,17 +53,14 @@ class Routes:
         """From now on topics that match one of these are wanted too, instead of what this owner has named before. Not on disk: who
         wants it says so again after a start."""
         before, wanted = self._captured.get(owner, []), list(filters)
-        if [topic_filter for _, topic_filter in before] == wanted:
+        if before == wanted:
             return
-        for number, topic_filter in before:
-            self._withdraw(number, topic_filter)
-        # Numbers below 0 are of no subscription.
-        named = [(self._next_captured - index, topic_filter) for index, topic_filter in enumerate(wanted)]
-        self._next_captured -= len(named)
-        for number, topic_filter in named:
-            self._want(number, topic_filter)
-        self._captured[owner] = named
-        if not named:
+        for topic_filter in before:
+            self._withdraw(topic_filter)
+        for topic_filter in wanted:
+            self._want(topic_filter)
+        self._captured[owner] = wanted
+        if not wanted:
             del self._captured[owner]
         self.generation += 1
 
@@ -73,7 +69,7 @@ class Routes:
         if draft.get(key) is not None:
             return
         draft.put(key, pack_row((topic_filter, client)))
-        self._remember(sub_id, topic_filter)
+        self._remember(topic_filter)
 
     def remove(self, draft: Draft, sub_id: int) -> None:
         key = ROUTE + u64(sub_id)
@@ -84,7 +80,7 @@ class Routes:
         topic_filter: bytes = unpack_row(row)[0]
         self._count -= 1
         self.generation += 1
-        self._withdraw(sub_id, topic_filter)
+        self._withdraw(topic_filter)
 
     def page(self, draft: Draft, home: int, after: int, count_max: int) -> list[tuple[int, bytes]]:
         """(sub id, client) of routes whose subscriptions are at home in that shard, after a sub id."""
@@ -99,21 +95,21 @@ class Routes:
         """Not cached: the shard keeps the answer with the topic and its generation."""
         return (bool(self._literal) and _hash(topic) in self._literal) or self._wild.matches_any(topic)
 
-    def _remember(self, sub_id: int, topic_filter: bytes) -> None:
+    def _remember(self, topic_filter: bytes) -> None:
         self._count += 1
         self.generation += 1
-        self._want(sub_id, topic_filter)
+        self._want(topic_filter)
 
-    def _want(self, number: int, topic_filter: bytes) -> None:
+    def _want(self, topic_filter: bytes) -> None:
         if _is_wildcard(topic_filter):
-            self._wild.add(topic_filter, number)
+            self._wild.add(topic_filter)
         else:
             hashed = _hash(topic_filter)
             self._literal[hashed] = self._literal.get(hashed, 0) + 1
 
-    def _withdraw(self, number: int, topic_filter: bytes) -> None:
+    def _withdraw(self, topic_filter: bytes) -> None:
         if _is_wildcard(topic_filter):
-            self._wild.remove(topic_filter, number)
+            self._wild.remove(topic_filter)
             return
         hashed = _hash(topic_filter)
         left = self._literal[hashed] - 1

@@ -40,7 +40,7 @@ def _known(core: ShardCore, store: Store) -> dict[str, Any]:
         "sessions that are being erased": sorted(homes.ending.clients),
         "connection numbers": homes._counter,
         "literal routes": routes._literal,
-        "wildcard routes": sorted(routes._wild.pairs()),
+        "wildcard routes": dict(routes._wild.counts()),
         "frames taken": {sender.name: sender.last for sender in core._inbox.senders() if sender.last},
         "owner token": core._owners.token,
         "generations": store.generations(),
