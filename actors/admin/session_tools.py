@@ -17,7 +17,7 @@ from actors.admin.guard import BY
 from actors.admin.keys import wrong_key
 from actors.admin.shapes import API, ClientId, Filter, composed, model_of
 from actors.inquiry.facts import facts
-from actors.inquiry.moving import Done, NoSubscription, NotMoved, Senseless, Target, Verb, move
+from actors.inquiry.moving import WORDS, Done, NotMoved, NotThere, Senseless, Target, Verb, move
 from actors.inquiry.peeking import COUNT_MAX, Peek, peek
 
 PEEKED: Final = 20
@@ -27,6 +27,7 @@ PeekAnswer = composed("PeekAnswer", model_of(Peek), missing=list[str])
 Limit = Annotated[int, Query(ge=1, le=COUNT_MAX, description="Messages, at most.")]
 Payload = Annotated[bool, Query(description="With the first bytes of payloads, in base64; takes an API key.")]
 OnlyFilter = Annotated[str | None, Field(min_length=1, max_length=4_096, description="Only the subscription with this filter.")]
+_FORMS: Final[dict[str, Any]] = {"anyOf": [{"format": "date-time"}, {"pattern": WORDS}]}
 
 
 class Where(BaseModel):
@@ -34,7 +35,7 @@ class Where(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    to: Annotated[str, Field(min_length=1, max_length=TO_CHARS_MAX)]
+    to: Annotated[str, Field(min_length=1, max_length=TO_CHARS_MAX, json_schema_extra=_FORMS)]
     filter: OnlyFilter = None
 
 
@@ -70,7 +71,7 @@ def add(app: FastAPI, broker: Broker) -> None:
                 done = await move(asking, stored, client, what, target, filter, request.scope[BY])
         except Senseless as error:
             raise bad_request(str(error)) from None
-        except NoSubscription as error:
+        except NotThere as error:
             raise not_found(str(error)) from None
         except NotMoved as error:
             raise away(str(error)) from None

@@ -36,6 +36,8 @@ from sessions.inquiry_frames import (
 Verb = Literal["skip", "rewind", "purge"]
 _VERBS: Final = {"skip": SKIP, "rewind": REWIND, "purge": PURGE}
 _POSITION: Final = re.compile(r"(\d{1,3}):(\d{1,18})")
+WORDS: Final = r"^(earliest|latest|-?[0-9]{1,9}(ms|s|m|h|d)|[0-9]{1,3}:[0-9]{1,18})$"
+"""What a target can be besides a time."""
 
 
 class Senseless(ValueError):
@@ -46,8 +48,8 @@ class NotMoved(Exception):
     """It could not be done, or nobody knows whether it was: one sentence without its full stop."""
 
 
-class NoSubscription(NotMoved):
-    """There is none with this filter that could be moved."""
+class NotThere(NotMoved):
+    """What it names is not there: a subscription that could be moved, a shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ async def move(asking: Asking, stored: Stored, client: str, what: Verb, to: Targ
     if told.code == MOVE_DONE:
         return Done(client, what, filter, told.moved, told.closed)
     if told.code == MOVE_NO_SUBSCRIPTION:
-        raise NoSubscription(f"{client} has no subscription {filter!r} whose messages come from the store")
+        raise NotThere(f"{client} has no subscription {filter!r} whose messages come from the store")
     if told.code == MOVE_BUSY:
         raise NotMoved("too many sessions are being moved: ask again")
     if told.code == MOVE_LATE:
@@ -121,10 +123,10 @@ async def move(asking: Asking, stored: Stored, client: str, what: Verb, to: Targ
 
 
 async def _position(asking: Asking, stored: Stored, shard: int, what: Verb, to: Target) -> int:
-    """Up to where everything counts as read in this shard.  Raises NotReached and Senseless."""
+    """Up to where everything counts as read in this shard.  Raises NotReached and NotThere."""
     if to.shard is not None:
         if to.shard >= asking.topology.n_shards:
-            raise Senseless(f"there is no shard {to.shard}: they go from 0 to {asking.topology.n_shards - 1}")
+            raise NotThere(f"there is no shard {to.shard}: they go from 0 to {asking.topology.n_shards - 1}")
         if to.shard != shard:
             return UNMOVED
     missing: dict[str, None] = {}

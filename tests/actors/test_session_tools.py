@@ -14,7 +14,7 @@ from actors.admin.broker import Broker
 from actors.admin.guard import BY
 from actors.admin.health import Health
 from actors.inquiry.asking import Asking
-from actors.inquiry.moving import Done, NoSubscription, Senseless, Target, move
+from actors.inquiry.moving import Done, NotThere, Senseless, Target, move
 from actors.inquiry.peeking import peek
 from actors.inquiry.stored import Stored
 from config.load import load
@@ -71,9 +71,9 @@ async def test_what_is_peeked_comes_and_what_is_skipped_does_not(tmp_path: Path)
         assert await move(asking, stored, "away", "skip", Target.parse("2h"), None, "test") == Done("away", "skip", None, 0, 0)
         again = await move(asking, stored, "away", "rewind", Target.parse("1h"), "a/+", "test")
         assert again is not None and again.places >= 1
-        with pytest.raises(NoSubscription):
+        with pytest.raises(NotThere):
             await move(asking, stored, "away", "skip", place, "c", "test")
-        with pytest.raises(Senseless, match="there is no shard 7"):
+        with pytest.raises(NotThere, match="there is no shard 7"):
             await move(asking, stored, "away", "skip", Target.parse("7:1"), None, "test")
         assert await move(asking, stored, "nobody", "purge", Target(), None, "test") is None
 
