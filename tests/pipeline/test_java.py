@@ -158,8 +158,9 @@ def test_the_java_of_our_packages_starts_with_the_words_of_spark() -> None:
     assert "WARNING" not in done.stderr
 
 
-UNCHECKED = "-Darrow.enable_unsafe_memory_access=true"
-CHECKED = "-Darrow.enable_unsafe_memory_access=false"
+BYTES, NULLS = "-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false"
+UNCHECKED = f"{BYTES} {NULLS}"
+CHECKED = "-Darrow.enable_unsafe_memory_access=false -Darrow.enable_null_check_for_get=true"
 
 
 @pytest.mark.parametrize(
@@ -169,6 +170,7 @@ CHECKED = "-Darrow.enable_unsafe_memory_access=false"
         ("", False, "-Dlog4j2.configurationFile=ours"),
         ("-Xss4m -XX:+UseSerialGC", True, f"-Xss4m -XX:+UseSerialGC -Dlog4j2.configurationFile=ours {UNCHECKED}"),
         (f"-XX:+UseZGC {CHECKED} -Dlog4j2.configurationFile=theirs", True, f"-XX:+UseZGC {CHECKED} -Dlog4j2.configurationFile=theirs"),
+        (NULLS, True, f"{NULLS} -Dlog4j2.configurationFile=ours -XX:+UseParallelGC {BYTES}"),
         ("-XX:-UseG1GC", True, f"-XX:-UseG1GC -Dlog4j2.configurationFile=ours -XX:+UseParallelGC {UNCHECKED}"),
     ],
 )
