@@ -40,6 +40,7 @@ from sessions.events import (
     SettingsChanged,
     ShardLinked,
     ShardLost,
+    TellDeadLetter,
     TellLoss,
     TellMoved,
     TickEnded,
@@ -163,6 +164,8 @@ class SessionServer:
                         generation=loss.generation, retention_class=loss.klass, after=loss.after, upto=loss.upto,
                         messages=loss.lost if loss.lost >= 0 else None, reason=loss.reason,
                     )  # fmt: skip
+                case TellDeadLetter(client, topic, count):
+                    log.warning("session.dead_letter", client_id=_shown(client), topic=_shown(topic), sent=count)
                 case TellMoved(client, verb, by, filter, to, moved, closed):
                     log.info(
                         "session.moved", client_id=_shown(client), by=by, what=("skip", "rewind", "purge")[verb],

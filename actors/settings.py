@@ -149,6 +149,8 @@ def session_options(config: Config) -> SessionOptions:
         store_qos0=config.durable_storage.messages.store_qos0,
         max_inflight=config.mqtt.max_inflight,
         max_subscriptions=int(config.mqtt.max_subscriptions),
+        redelivery_limit=config.durable_sessions.redelivery_limit,
+        dead_letter_topic=config.durable_sessions.dead_letter_topic.encode(),
         heartbeat_ms=config.durable_sessions.heartbeat_interval.ms,
         gc_interval_ms=config.durable_sessions.session_gc_interval.ms,
         queue_count_max=int(config.mqtt.max_mqueue_len),

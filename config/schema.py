@@ -164,6 +164,26 @@ class DurableSessions(Section):
         ge=1000,
         effect="at once",
     )
+    redelivery_limit: Whole = setting(
+        0,
+        "How often a message is sent again to a client that each time ends its connection without acknowledging it. At its next "
+        "connection it is published to `dead_letter_topic` instead and counts as acknowledged, so that a message that its client ends with "
+        "is not in the way of all behind it. What counts is the oldest message that is not acknowledged, at QoS 1 and at QoS 2 each. "
+        "0: it is sent for ever.",
+        unit="times",
+        ge=0,
+        le=1_000_000,
+        effect="at once",
+    )
+    dead_letter_topic: str = setting(
+        "dead-letters",
+        "The topic of messages that were sent again more often than `redelivery_limit`. They keep payload and properties, and say in user "
+        "properties where they come from: `dead-letter-topic`, `dead-letter-client`, `dead-letter-count`. They are stored whether somebody "
+        "has subscribed or not.",
+        pattern=r"^[^+#$\x00][^+#\x00]{0,999}$",
+        allowed="a topic without +, # and $ at its beginning",
+        effect="at once",
+    )
     persistence: Persistence = setting(Persistence(), "Which messages are stored for durable sessions, if one has subscribed to them.")
 
 

@@ -24,6 +24,7 @@ from sessions.frames import ROUTED, Attach, Attached, SessionClosed
 from sessions.loading import restore
 from sessions.options import ReadOverrides
 from sessions.reading import Reading
+from sessions.redelivery import Redelivery
 from sessions.routes import Routes
 from sessions.session import Session
 from sessions.state import State
@@ -46,7 +47,7 @@ class Waiting:
 class Attaching:
     def __init__(
         self, state: State, homes: dict[int, Home], committing: Committing, routes: Routes, reading: Reading,
-        subscriptions: Subscriptions, acks: Acks,
+        subscriptions: Subscriptions, acks: Acks, redelivery: Redelivery,
     ) -> None:  # fmt: skip
         self._state = state
         self._homes = homes
@@ -55,6 +56,7 @@ class Attaching:
         self._reading = reading
         self._subscriptions = subscriptions
         self._acks = acks
+        self._redelivery = redelivery
         self._waiting: dict[bytes, Waiting] = {}
         self.owner_changed: Callable[[Home], None]
         """Told when a home has given a token, and when that is worth nothing any more."""
@@ -140,6 +142,7 @@ class Attaching:
                 if session.conn == frame.conn:
                     self._detach(session)  # the same connection over a new link; the old link has not been heard to break yet
                 else:
+                    self._redelivery.ended(session)
                     self._close(session, ReasonCode.SESSION_TAKEN_OVER)
             if session.session_id == frame.session_id:
                 if session.committing:
@@ -211,6 +214,7 @@ class Attaching:
     def detach_conn(self, link: int, conn: int) -> None:
         session = self._state.by_conn.get(conn)
         if session is not None and session.link == link:
+            self._redelivery.ended(session)
             self.detach(session)
             return
         for waiting in self._waiting.values():

@@ -147,7 +147,8 @@ class Committing:
             deletes.append((RANGE, u64(number)))
         puts.append((PROGRESS, b"", self._progress(session)))
         session.progress_dirty = False
-        return Commit(token, session.client, session.session_id, session.conn, puts, deletes)
+        letters, session.letters = session.letters, []
+        return Commit(token, session.client, session.session_id, session.conn, puts, deletes, tuple(letters))
 
     def _progress(self, session: Session) -> bytes:
         one, two = session.one, session.two
@@ -166,6 +167,7 @@ class Committing:
                 [-number if two.is_finished(number) else number for number in session.received],
                 session.losses,
                 session.untold,
+                _again(session) if session.again else (),
             )
         )
 
@@ -196,3 +198,10 @@ class Committing:
         if session.attached:
             self._state.stir(session)
         self.listener.settled(session)
+
+
+def _again(session: Session) -> list[int]:
+    """Of deliveries that are still open."""
+    open_ones = {1: session.one, 2: session.two}
+    session.again = {qos: counted for qos, counted in session.again.items() if not open_ones[qos].is_finished(counted[0])}
+    return [value for qos, counted in session.again.items() for value in (qos, *counted)]

@@ -46,6 +46,7 @@ from sessions.moving import Moving
 from sessions.options import Counters, SessionOptions
 from sessions.output import Output
 from sessions.reading import Reading
+from sessions.redelivery import Redelivery
 from sessions.retained import Retained
 from sessions.routes import Routes
 from sessions.session import Session
@@ -62,11 +63,14 @@ class SessionCore:
         self._reading = Reading(state)
         self._committing = Committing(state, homes, self._reading.place_of)
         self._reading.committing = self._committing
+        self._reading.redelivery = redelivery = Redelivery(state, self._committing)
         self._routes = Routes(state, self._replaced)
         self._retained = Retained(state, self._reading)
         self._subscriptions = Subscriptions(state, homes, self._committing, self._routes, self._reading, self._retained)
         self._acks = Acks(state, self._committing)
-        self._attaching = Attaching(state, homes, self._committing, self._routes, self._reading, self._subscriptions, self._acks)
+        self._attaching = Attaching(
+            state, homes, self._committing, self._routes, self._reading, self._subscriptions, self._acks, redelivery
+        )
         self._committing.listener = self._attaching
         self._sweeping = Sweeping(state, homes)
         self._memory = Memory(state, homes, Owner(self._attaching.own, self._attaching.replaced))

@@ -173,6 +173,15 @@ class TellMoved:
 
 
 @dataclass(frozen=True, slots=True)
+class TellDeadLetter:
+    """A message became a dead letter, as its client has ended so many connections with it, and that is committed.  Lost in a crash."""
+
+    client: bytes
+    topic: bytes
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ToInquirer:
     """Lost with the link; then it is asked again, or not."""
 
@@ -187,4 +196,4 @@ class Wake:
     after_ms: int
 
 
-Effect: TypeAlias = ToGateway | AskShard | QueryShard | ToFeed | TellLoss | TellMoved | ToInquirer | Wake
+Effect: TypeAlias = ToGateway | AskShard | QueryShard | ToFeed | TellLoss | TellMoved | TellDeadLetter | ToInquirer | Wake

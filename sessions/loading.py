@@ -61,6 +61,9 @@ def restore(
             saved = places.get((sub.sub_id, shard))
             sub.cursors.append(Cursor(sub, shard, saved if saved is not None else Place(start), saved))
     session.losses, session.untold = progress.losses, progress.untold
+    for at in range(0, len(progress.again), 3):
+        qos, number, count = progress.again[at : at + 3]
+        session.again[qos] = (number, count)
     for _, value in by_family[LOSS]:
         session.newest_loss = LossRow(*unpack_row(value))
     close_again(session)

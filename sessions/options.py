@@ -51,6 +51,10 @@ class SessionOptions:
     max_inflight: int = 1024
     """QoS 1 and 2 messages on their way to one client; its own Receive Maximum may be less."""
     max_subscriptions: int = 1 << 31
+    redelivery_limit: int = 0
+    """How often a delivery is sent again to a client that ends each connection without acknowledging it; 0: for ever."""
+    dead_letter_topic: bytes = b"dead-letters"
+    """Where its message is published then."""
     lazy_commit_ms: int = 20
     """The longest that QoS 1 assignments wait to be committed.  With one message at a time to each of many sessions, writing
     them at once costs as much as delivering them, and most are acknowledged before that."""
@@ -130,6 +134,8 @@ class Counters:
     """Asked without a cause, because nothing had been heard for a while."""
     stalls_healed: int = 0
     """Of those, the ones that found what the feed had left out: a fault of ours, mended."""
+    dead_letters: int = 0
+    """Messages that were sent in vain once too often, and published to the topic of dead letters."""
     moved: int = 0
     """Places that somebody has moved by hand."""
     closed: int = 0

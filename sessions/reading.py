@@ -23,6 +23,7 @@ from sessions.feed import ShardFeed
 from sessions.idle import Idle
 from sessions.losses import Losses
 from sessions.ranges import COPIES, Terms
+from sessions.redelivery import Redelivery
 from sessions.session import Cursor, Reread, Session, Subscription
 from sessions.state import Later, State, earlier
 from sessions.window import NO_GATE, Batch
@@ -45,6 +46,7 @@ class Reading:
         self._idle = Idle(state.n_shards, self._look_again)
         self._losses = Losses(state)
         self.committing: Committing
+        self.redelivery: Redelivery
 
     def place_of(self, cursor: Cursor) -> Place:
         return self.feeds[cursor.shard].place_of(cursor)
@@ -368,6 +370,12 @@ class Reading:
             track = one if qos == QOS1 else two
             if track.is_finished(number):
                 continue
+            if session.again:
+                message = bodies.messages[indexes[at]]
+                count = self.redelivery.sent(session, track.qos, number, message[0])
+                if count:
+                    self.redelivery.put_away(session, again, track.qos, number, message, count)
+                    continue
             kept.append(at)
             if number <= track.sent:
                 first |= DUP

@@ -17,6 +17,7 @@ from sessions.options import Reads
 from sessions.ranges import Range, RangeLog, Terms
 from sessions.seqno import SPAN_MAX, Track
 from sessions.window import Window
+from shards.entries import Letter
 from shards.frames import Gone, Place
 from shards.rows import ACTIVE, LossRow, SubscriptionRow, pack_row, u64
 
@@ -97,10 +98,10 @@ class Reread:
 
 class Session:
     __slots__ = (
-        "adding", "after_commit", "attached", "busy", "client", "commits_done", "committing", "conn", "dropped", "held", "home",
-        "in_heartbeat", "in_lazy", "later", "link", "losses", "newest_loss", "one", "operations", "places", "progress_dirty", "queries",
-        "ranges", "reads", "received", "releases", "removals", "rereads", "reserved", "reserved_bytes", "retained", "rows", "running",
-        "session_id", "starving", "subs", "two", "uncertain", "untold", "window",
+        "adding", "after_commit", "again", "attached", "busy", "client", "commits_done", "committing", "conn", "dropped", "held", "home",
+        "in_heartbeat", "in_lazy", "later", "letters", "link", "losses", "newest_loss", "one", "operations", "places", "progress_dirty",
+        "queries", "ranges", "reads", "received", "releases", "removals", "rereads", "reserved", "reserved_bytes", "retained", "rows",
+        "running", "session_id", "starving", "subs", "two", "uncertain", "untold", "window",
     )  # fmt: skip
 
     def __init__(self, client: bytes, session_id: int, home: int, one: Track, two: Track, ranges: RangeLog) -> None:
@@ -125,6 +126,10 @@ class Session:
         """QoS 2 numbers above committed for which PUBREC came, and after which commit PUBREL may leave."""
         self.releases: deque[tuple[int, list[int]]] = deque()
         """PUBRELs that wait for their commit."""
+        self.again: dict[int, tuple[int, int]] = {}
+        """By QoS, the oldest delivery of a track, and how many connections ended with it sent and not acknowledged."""
+        self.letters: list[Letter] = []
+        """Dead letters that the next commit takes along."""
         # Reading.
         self.subs: dict[bytes, Subscription] = {}
         self.starving: deque[Cursor] = deque()

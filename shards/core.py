@@ -396,7 +396,7 @@ class ShardCore:
             case Own():
                 return self._owners.own(draft, name), 0
             case Commit():
-                return self._owners.commit(draft, entry), 0
+                return self._owners.commit(draft, entry, out), self._settle(out, wall_ms)
             case Route(add, remove, clients, fences):
                 for home, token in fences:
                     self._fences.raise_to(draft, home, token)
@@ -429,11 +429,11 @@ class ShardCore:
     def _settle(self, out: Outcome, wall_ms: int) -> int:
         """What a change of homes causes: wills enter the log, old gateways and the owner are told after the commit."""
         outbox = 0
-        for client, will, identity, delayed in out.wills:
+        for client, will, identity, delayed, kept in out.wills:
             if not self._judging.may_enter(client, identity, will.retain, will.topic, delayed):
                 continue
             flags = self._publishing.entering_flags(will.qos, will.retain, will.topic)
-            outbox = max(outbox, self._publishing.enter(self._draft, client, identity, flags, will.topic, will.body, wall_ms)[1])
+            outbox = max(outbox, self._publishing.enter(self._draft, client, identity, flags, will.topic, will.body, wall_ms, kept)[1])
             self._telling.tell_subscribers(Live(client, flags, will.topic, will.body))
         for gateway, connections in out.superseded.items():
             link = self._telling.link_of(gateway)

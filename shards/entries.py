@@ -149,11 +149,20 @@ class Owned(NamedTuple):
     work: list[tuple[bytes, int, bytes]]
 
 
+class Letter(NamedTuple):
+    """A message that a client never acknowledged, for the topic of dead letters; body in MQTT 5 form."""
+
+    topic: bytes
+    qos: int
+    body: bytes
+
+
 class Commit(NamedTuple):
     """Rows of one session, written by its owner: puts are (family, suffix, value), deletes (family, suffix).
 
     Refused when the token is old, the session is another one, or conn is older than one the owner has committed for (conn 0:
     not checked, for work that no connection caused).  Families: those of shards.rows that belong to session actors.
+    letters: each a Letter as a plain sequence; they enter the log in the same record, and are stored whether somebody wants them or not.
     """
 
     token: int
@@ -162,6 +171,7 @@ class Commit(NamedTuple):
     conn: int
     puts: list[tuple[bytes, bytes, bytes]]
     deletes: list[tuple[bytes, bytes]]
+    letters: Sequence[Sequence[Any]] = ()
 
 
 TAKEN, OLD_TOKEN, NO_SESSION, OLD_CONN = 0, 1, 2, 3

@@ -77,12 +77,14 @@ class Client:
 
 
 class FiredWill(NamedTuple):
-    """A message that enters now: a will, or one that was delayed (shards.delayed).  identity: whose it is, as access.identity packs it."""
+    """A message that enters now: a will, one that was delayed (shards.delayed), or a dead letter.  identity: whose it is, as
+    access.identity packs it; None: nobody's who could be asked whether he may.  kept: it is stored whether somebody wants it or not."""
 
     client: bytes
     will: Will
-    identity: bytes
+    identity: bytes | None
     delayed: bool = False
+    kept: bool = False
 
 
 @dataclass(slots=True)

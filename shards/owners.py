@@ -18,9 +18,10 @@ from __future__ import annotations
 from shards.draft import Draft
 from shards.ending import Work
 from shards.engine import HOME_FAMILY, Engine
-from shards.frames import NO_SESSION, OLD_CONN, OLD_TOKEN, TAKEN, Commit, CommitDone, Load, Loaded, Owned, WorkDone, WorkTaken
-from shards.homes import Homes
+from shards.frames import NO_SESSION, OLD_CONN, OLD_TOKEN, TAKEN, Commit, CommitDone, Load, Loaded, Owned, Will, WorkDone, WorkTaken
+from shards.homes import FiredWill, Homes, Outcome
 from shards.ids import token_of_sub
+from shards.judging import NOT_JUDGED
 from shards.rows import (
     COMMITTED_BY_OWNER,
     LOSS,
@@ -129,7 +130,7 @@ class Owners:
             if draft.get(client_key(SUBSCRIPTION, client, u64(sub_id))) is None and draft.get(client_key(WORK, client, u64(sub_id))) is None
         ]
 
-    def commit(self, draft: Draft, entry: Commit) -> CommitDone:
+    def commit(self, draft: Draft, entry: Commit, out: Outcome) -> CommitDone:
         if entry.token != self.token:
             return CommitDone(OLD_TOKEN)
         session = self._homes.session(draft, entry.client)
@@ -143,6 +144,8 @@ class Owners:
         for family, suffix in entry.deletes:
             assert family in COMMITTED_BY_OWNER, f"commit of family {family!r} by {self.holder}"
             draft.delete(client_key(family, entry.client, suffix))
+        for topic, qos, body in entry.letters:
+            out.wills.append(FiredWill(b"", Will(topic, qos, False, 0, body), NOT_JUDGED, kept=True))
         return CommitDone(TAKEN)
 
     def work_done(self, draft: Draft, entry: WorkDone) -> WorkTaken:

@@ -154,12 +154,12 @@ class Publishing:
         return (_ALL_STORED if plain else Published(False, bytes(codes))), outbox
 
     def enter(
-        self, draft: Draft, client: bytes, identity: bytes | None, flags: int, name: bytes, body: bytes, at_ms: int
+        self, draft: Draft, client: bytes, identity: bytes | None, flags: int, name: bytes, body: bytes, at_ms: int, kept: bool = False
     ) -> tuple[bool, int]:  # fmt: skip
         """A message that comes over no connection of its client (a will, or one of a writer) enters the log.
 
-        identity: who is responsible for it (shards.sources).  flags: entering_flags.  Returns whether it is stored for somebody, and the
-        outbox position of its retained copy, or 0.
+        identity: who is responsible for it (shards.sources).  flags: entering_flags.  kept: it is stored in any case.  Returns whether it
+        is stored, and the outbox position of its retained copy, or 0.
         """
         topic = self._topics.get(name)
         if topic is None or topic.stamp != self._routes.generation:
@@ -168,7 +168,7 @@ class Publishing:
         position = self._clock.take()
         retain = flags & 1
         value = encode_message(_flags(flags >> 1 & 3, retain, body), at_ms, client, name, body)
-        stores = bool(topic.wanted and self._stored[flags])
+        stores = kept or bool(topic.wanted and self._stored[flags])
         if stores:
             key = topic.key
             if key is None or topic.rolls != store.rolls:

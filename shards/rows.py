@@ -97,10 +97,12 @@ def pack_range(row: RangeRow) -> bytes:
 
 
 def pack_progress(row: ProgressRow) -> bytes:
-    """Only a session that has lost something has the last but one element, and only one that has to be told so the last."""
-    if row.untold:
+    """Only what is there is written, and what is before it: what was sent in vain, that a loss has to be told, how many there are."""
+    if row.again:
         return pack_row(row)
-    return pack_row(row[:-1] if row.losses else row[:-2])
+    if row.untold:
+        return pack_row(row[:-1])
+    return pack_row(row[:-2] if row.losses else row[:-3])
 
 
 def pack_session(row: SessionRow) -> bytes:
@@ -197,7 +199,8 @@ class ProgressRow(NamedTuple):
     received2: QoS 2 numbers above committed2 for which PUBREC arrived (PUBREL goes out after this is committed); negative when
     the exchange is over too, and only waits for a number below it.
     next_range: the number of the next range row.  losses: how many loss rows there are.  untold: its client has lost something since
-    the last CONNACK that said so.
+    the last CONNACK that said so.  again: of the oldest delivery of a track, its QoS, its number, and how many connections ended with it
+    sent and not acknowledged; three numbers for each.
     """
 
     next_range: int
@@ -210,6 +213,7 @@ class ProgressRow(NamedTuple):
     received2: list[int]
     losses: int = 0
     untold: bool = False
+    again: Sequence[int] = ()
 
 
 LOSSES_PER_SESSION_MAX = 100

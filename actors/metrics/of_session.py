@@ -31,6 +31,7 @@ COUNTERS: Final = counters("holdfast_session", "session", {
     "polls": "Reads from shards.",
     "polls_idle": "Of those, the ones without a cause.",
     "stalls_healed": "Of those, the ones that found messages which should have come live: a fault of ours, and mended.",
+    "dead_letters": "Messages that were sent again once too often, and published to the topic of dead letters (`redelivery_limit`).",
     "moved": "Places of sessions that somebody has moved by hand (skip, rewind, purge).",
     "closed": "Messages that sessions had been given, closed by that without having been delivered.",
     "subscribed": "Filters that sessions have subscribed to.",

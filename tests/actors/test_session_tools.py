@@ -147,3 +147,31 @@ async def test_by_command_and_over_http(tmp_path: Path) -> None:
             await health.stop()
             await broker.close()
         await publisher.close()
+
+
+@pytest.mark.slow
+async def test_a_message_that_its_client_ends_with_is_found_among_the_dead_letters(tmp_path: Path) -> None:
+    """Sent, sent again, put away: the next one comes; and whoever looks for dead letters later gets it all the same."""
+    async with OneLoop(tmp_path, sets=("durable_sessions.redelivery_limit=1",)) as broker:
+        worker = await Hand.connect(broker.port, "worker", 5, expiry_s=60)
+        await worker.subscribe("jobs", 1)
+        publisher = await Hand.connect(broker.port, "p", 5, expiry_s=0)
+        await publisher.published("jobs", "poison", "fine")
+        got: list[list[str]] = []
+        for _ in range(2):
+            got.append([one.payload for one in await worker.messages(2)])
+            await worker.close()
+            await broker.forgotten("worker")
+            worker = await Hand.connect(broker.port, "worker", 5, expiry_s=60)
+        assert got == [["poison", "fine"]] * 2
+        assert (await worker.taken()).payload == "fine"
+        await broker.ranges_committed()
+        assert broker.sessions[0].counters()["dead_letters"] == 1
+        reader = await Hand.connect(broker.port, "reader", 4)
+        await reader.subscribe("dead-letters", 1)
+        async with Asking(broker.topology, within=60) as asking, Stored(asking) as stored:
+            assert await move(asking, stored, "reader", "rewind", Target.parse("earliest"), None, "test")
+        letter = await reader.taken()
+        assert letter.payload == "poison"
+        for hand in (worker, reader, publisher):
+            await hand.close()

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mqtt.topics import matches
+from shards.entries import Letter
 from shards.frames import (
     NO_SESSION,
     OLD_CONN,
@@ -70,6 +71,8 @@ class ModelShard:
         self.sweeps = False
         self.work_done: list[tuple[bytes, int]] = []
         self.rewound: list[int] = []
+        self.letters: list[Letter] = []
+        """Dead letters, in the order of their commits."""
         self.unlink()
 
     # ---------------------------------------------------------------- publishers and gateways
@@ -182,6 +185,7 @@ class ModelShard:
             rows[family, suffix] = value
         for family, suffix in entry.deletes:
             rows.pop((family, suffix), None)
+        self.letters += [Letter(*letter) for letter in entry.letters]
         return TAKEN
 
     # ---------------------------------------------------------------- queries

@@ -171,7 +171,7 @@ class OldTokenCommits(Planted):
         owners: Any = core._owners
 
         def make(commit: Any) -> Any:
-            return lambda draft, entry: commit(draft, entry._replace(token=owners.token))
+            return lambda draft, entry, *rest: commit(draft, entry._replace(token=owners.token), *rest)
 
         self.replace(owners, "commit", make)
 
