@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from statistics import mean
 
@@ -50,3 +52,23 @@ def test_rounds_are_told_by_the_best_of_them() -> None:
 def test_what_is_left_is_told_by_the_middle_window() -> None:
     """One bad window on either side decides nothing."""
     assert Shared((100.0, 10.0, 100.0), (80.0, 80.0, 5.0), 1e6).part == 0.8
+
+
+ORPHAN = """
+import os, subprocess, sys, time
+from benchmarks.meter import measure
+from benchmarks.pipeline_spark import adopt_orphans
+
+adopt_orphans()
+burning = "import os, time\\nif os.fork() == 0:\\n    while time.process_time() < 0.5: pass\\nos._exit(0)"
+subprocess.run([sys.executable, "-S", "-c", burning], check=True)
+deadline = time.monotonic() + 60
+while measure({"it": [os.getpid()]})["it"].cpu_s - time.process_time() < 0.4:
+    assert time.monotonic() < deadline
+print("counted")
+"""
+
+
+def test_what_an_orphan_uses_is_counted() -> None:
+    """Spark ends a daemon before its workers at times; what these have used by then, and use yet, is the round's all the same."""
+    assert subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True, check=True).stdout == "counted\n"
