@@ -143,10 +143,10 @@ class RuledProfile:
         """Whether it is a plugin's to say, because nothing else says yes or no."""
         return self.leaves_some and said(self._rules(self._fitting.naming(topic)), right, topic) is None
 
-    def leaves_filter(self, topic_filter: bytes) -> bool:
+    def leaves_filter(self, topic_filter: bytes, right: Right = Right.SUBSCRIBE) -> bool:
         """The same, for SUBSCRIBE."""
         rules = self._rules(self._fitting.touching(topic_filter))
-        return self.leaves_some and not says_of_filter(rules, Right.SUBSCRIBE, topic_filter)
+        return self.leaves_some and not says_of_filter(rules, right, topic_filter)
 
     def leaves_shared(self, topic_filter: bytes) -> bool:
         """The same, for a shared subscription to this filter: not where they deny a part of it, which would be lost to its group."""

@@ -36,6 +36,7 @@ from shards.rows import (
     pack_progress,
     pack_row,
     pack_session,
+    pack_subscription,
     u64,
 )
 
@@ -120,7 +121,7 @@ def _session_bytes() -> int:
 
 def _subscription_bytes(shards: int) -> int:
     starts = [(shard, _NUMBER) for shard in range(shards)]
-    row = pack_row(SubscriptionRow(_FILTER, 1, 0, 0, ACTIVE, starts))
+    row = pack_subscription(SubscriptionRow(_FILTER, 1, 0, 0, ACTIVE, starts))
     alone = len(client_key(SUBSCRIPTION, _CLIENT, u64(_NUMBER))) + len(row)
     in_each = len(client_key(PLACE, _CLIENT, u64(_NUMBER) + b"\0")) + len(pack_place(Place(_NUMBER)))
     route = len(ROUTE + u64(_NUMBER)) + len(pack_row((_FILTER, _CLIENT)))

@@ -92,6 +92,13 @@ class Asker:
         """What it has said of this shared subscription."""
         return self.answers.get((FILTER, topic_filter), False)
 
+    def leaves_replay_of(self, topic_filter: bytes) -> bool:
+        """What the plugin says of a subscription it says of its past, where nothing else does."""
+        return self._rules is not None and self._rules.leaves_filter(topic_filter, Right.REPLAY)
+
+    def leaves_replay(self, topic: bytes) -> bool:
+        return self._rules is not None and self._rules.leaves(Right.REPLAY, topic)
+
     def must_wait(self, topic: bytes) -> bool:
         """Whether a message of this topic cannot be sent now, nor be kept back."""
         return bool(self.outgoing) or self.unknown((int(Right.SUBSCRIBE), topic))

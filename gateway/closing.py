@@ -10,6 +10,8 @@ there to be acknowledged.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gateway.connection import ASKED, OWN_BOUND, RATE_BOUND, SHARD_BOUND, STOPPING, Connection, Phase
 from gateway.events import ForgetAuth
 from gateway.live import LiveTable
@@ -21,6 +23,9 @@ from mqtt.reason import ReasonCode, connack_return_code
 from sessions.frames import Detach
 from shards.frames import LOST, NORMAL, WITH_WILL
 from shards.frames import Disconnect as DisconnectEntry
+
+if TYPE_CHECKING:
+    from gateway.second import Second
 
 CONTENDED = "its client id is contended"
 _TAKEN_OVER = "session taken over"
@@ -110,6 +115,9 @@ class Closing:
                 self._keep_alive(connection)
         elif deadline == Deadline.RATE:
             state.resume(connection, RATE_BOUND)
+        elif deadline == Deadline.SECOND:
+            if connection.second is not None and not connection.second.attached:
+                self.close(connection, ReasonCode.SERVER_BUSY, "the home of its replays does not answer")
         elif deadline == Deadline.STOP and phase is not Phase.CLOSED:
             self._shut(connection)
 
@@ -185,6 +193,9 @@ class Closing:
         if connection.attached:
             connection.attached = False
             state.outbox.to_session(connection.session, Detach(connection.conn, expiry_s))
+        if connection.second is not None:
+            self._end_second(connection.second)
+            connection.second = None
         self._table.leave(connection)
         if connection.ephemeral is not None:
             state.orphans += connection.ephemeral.orphans()
@@ -200,6 +211,13 @@ class Closing:
         connection.paused &= ~(ASKED | OWN_BOUND | RATE_BOUND | STOPPING)
         if connection.paused & SHARD_BOUND:
             state.outbox.shard(connection.shard).paused.pop(connection, None)
+
+    def _end_second(self, second: Second) -> None:
+        state = self._state
+        if second.conn:
+            del state.seconds[second.conn]
+            state.outbox.to_session(second.session, Detach(second.conn, 0))
+            state.outbox.entry(second.shard, second.connection, DisconnectEntry(second.client, second.conn, NORMAL, 0))
 
     def tell_home(self, connection: Connection, how: int, expiry_s: int | None = None) -> None:
         entry = DisconnectEntry(connection.client, connection.conn, how, expiry_s)

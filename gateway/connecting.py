@@ -22,6 +22,7 @@ from gateway.delaying import DELAYED
 from gateway.ephemeral import EphemeralSession
 from gateway.events import LookForEnd, Opened
 from gateway.permitting import entitle
+from gateway.persisting import PERSISTED
 from gateway.reasons import LOST_MESSAGES, WORDS
 from gateway.rights import may_publish, publishing
 from gateway.state import KEEP_ALIVE_LOOK_MS, Deadline, State
@@ -371,7 +372,7 @@ class Connecting:
 
 def is_reserved(topic: bytes) -> bool:
     """Topics that no client may publish to: they are the broker's own, or have a meaning only in filters."""
-    return topic.startswith((b"$SYS/", b"$share/", DELAYED))
+    return topic.startswith((b"$SYS/", b"$share/", DELAYED, PERSISTED))
 
 
 def is_as_said(properties: Properties, payload: bytes) -> bool:

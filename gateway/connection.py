@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.live import LiveSub
     from gateway.outbox import PublishBatch, ReleaseBatch
     from gateway.pacing import Pace
+    from gateway.second import Second
     from gateway.subscribing import Asked
 
 
@@ -74,12 +75,12 @@ class Connection:
     """One socket's state.  Hashed by identity; kept in dicts, never in sets, so that order is that of making."""
 
     __slots__ = (
-        "ack_ids", "ack_kind", "address", "aliases", "aliases_out", "answered", "asker", "assigned", "attached", "attempts", "auth_method",
-        "batch", "client", "congested", "conn", "contended", "deferred", "ends_ms", "ephemeral", "exchange", "expiry_s", "gone", "guard",
-        "heard_ms", "held", "home_until_ms", "identity", "keep_alive_ms", "last_word", "listener", "memory", "origin", "out", "owner",
-        "pace", "packet_max", "paused", "phase", "present", "problem", "profile", "qos1_unanswered", "qos2_in", "qos2_since",
-        "receive_max", "receive_max_in", "release", "relinked", "request", "sent", "session", "session_id", "shard", "shared_in_memory",
-        "since_ms", "socket", "subs", "subscribing", "touched", "unsubscribing", "version", "zone",
+        "ack_ids", "ack_kind", "address", "aliases", "aliases_out", "answered", "asker", "assigned", "attached", "attempts",
+        "auth_method", "batch", "client", "congested", "conn", "contended", "deferred", "ends_ms", "ephemeral", "exchange", "expiry_s",
+        "gone", "guard", "heard_ms", "held", "home_until_ms", "identity", "keep_alive_ms", "last_word", "listener", "memory", "origin",
+        "out", "owner", "pace", "packet_max", "paused", "phase", "present", "problem", "profile", "qos1_unanswered", "qos2_in",
+        "qos2_since", "receive_max", "receive_max_in", "release", "relinked", "request", "second", "sent", "session", "session_id",
+        "shard", "shared_in_memory", "since_ms", "socket", "subs", "subscribing", "touched", "unsubscribing", "version", "zeros", "zone",
     )  # fmt: skip
 
     def __init__(self, origin: Opened) -> None:
@@ -167,6 +168,10 @@ class Connection:
         self.aliases_out: AliasesOut | None = None
         """None: it takes no topic aliases, or we give none."""
         self.ephemeral: EphemeralSession | None = None
+        self.second: Second | None = None
+        """Beside an ephemeral session: a durable one that serves its replays."""
+        self.zeros = False
+        """A session actor brings it history at QoS 0, which waits for no acknowledgement."""
         self.ack_kind = 0
         self.ack_ids: list[int] | None = None
         """The acknowledgements of this tick that may still grow."""

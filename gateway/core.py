@@ -75,6 +75,7 @@ from gateway.peers import Peers, session_link, to_link
 from gateway.permitting import Permitting
 from gateway.reasons import WORDS
 from gateway.retained import Retained
+from gateway.second import Seconds
 from gateway.sending import Sending
 from gateway.sharing import Sharing
 from gateway.state import Deadline, State
@@ -114,6 +115,7 @@ from shards.frames import (
     Reply,
     Superseded,
 )
+from shards.frames import Connect as ConnectEntry
 from shards.frames import Publish as PublishEntry
 from shards.slots import SlotTable
 
@@ -141,8 +143,9 @@ class GatewayCore:
         self._connecting = Connecting(state, self._closing, self._authenticating, self._asking, self._peers.note_newest)
         self._inbound = Inbound(state, self._table, self._fanout, self._closing, self._peers.newest_of)
         self._system = SystemTopics(name, state, self._table, self._peers, self._fanout, self._sending)
-        self._subscribing = Subscribing(state, self._table, self._retained, self._closing, self._permitting, self._system.welcome)
-        self._egress = Egress(state, self._closing, self._asking)
+        self._seconds = seconds = Seconds(state, self._closing)
+        self._subscribing = Subscribing(state, self._table, self._retained, self._closing, self._permitting, seconds, self._system.welcome)
+        self._egress = Egress(state, self._closing, self._asking, seconds)
         self._pacing = Pacing(state)
         self._inquiry = Inquiry(state, self._closing)
         self._timed = (state.wheel, self._connecting, self._authenticating, self._asking, self._subscribing, self._system)
@@ -196,8 +199,7 @@ class GatewayCore:
                 connection = state.by_socket.get(socket)
                 if connection is not None:
                     connection.congested = congested
-                    if state.options.store_qos0:
-                        self._egress.hold(connection)
+                    self._egress.hold(connection)
             case FromPeer(link, frame):
                 if isinstance(frame, Counts | SystemTable):
                     self._system.received(link, frame)
@@ -216,7 +218,7 @@ class GatewayCore:
                     self._closing.socket_lost(connection, why)
             case FromShard(_, frame):
                 if isinstance(frame, Superseded):
-                    for _, conn in frame.connections:
+                    for conn in self._seconds.superseded([conn for _, conn in frame.connections]):
                         self._connecting.superseded(conn)
                 else:
                     self._fanout.entered_everywhere(frame)
@@ -231,9 +233,11 @@ class GatewayCore:
             case SessionLinked(session):
                 self._peers.linked(session_link(session), f"session-{session}")
                 self._connecting.session_linked(session)
+                self._seconds.session_linked(session)
             case SessionLost(session):
                 self._peers.lost(session_link(session))
                 self._connecting.session_lost(session)
+                self._seconds.session_lost(session)
             case PeerLinked(link, gateway):
                 self._peers.linked(link, gateway)
             case PeerLost(link):
@@ -362,7 +366,7 @@ class GatewayCore:
     # ---------------------------------------------------------------- from shards
     def _replied(self, connection: Connection | None, entry: Entry, reply: Reply) -> None:
         if isinstance(reply, Checked):
-            for conn in reply.stale:
+            for conn in self._seconds.superseded(reply.stale):
                 self._connecting.superseded(conn)
             return
         assert connection is not None, f"{type(reply).__name__} to an entry of no connection"
@@ -377,7 +381,9 @@ class GatewayCore:
                 assert isinstance(entry, Release)
                 self._inbound.released(connection, entry, reply)
             case Connected():
-                if reply.refused:
+                if isinstance(entry, ConnectEntry) and self._seconds.connected(connection, entry, reply):
+                    pass
+                elif reply.refused:
                     code = ReasonCode(reply.refused)
                     self._closing.refuse(connection, code, WORDS.get(code, "refused by the home"))
                 elif not reply.conn:
@@ -405,6 +411,7 @@ class GatewayCore:
         state.shards_linked[shard] = None
         self._retained.shard_linked(shard)
         rows = [(connection.client, conn) for conn, connection in state.by_conn.items() if connection.shard == shard]
+        rows += self._seconds.shard_linked(shard)
         for start in range(0, len(rows), state.options.check_batch):
             state.outbox.entry(shard, None, Check(rows[start : start + state.options.check_batch]))
 
@@ -416,8 +423,9 @@ class GatewayCore:
         if isinstance(frame, Interest | InterestSeen | Forward):
             self._peers.received(session_link(session), frame)
             return
-        connection = self._state.by_conn.get(frame.conn)
-        if connection is None or connection.session != session:
+        second = self._state.seconds.get(frame.conn)
+        connection = second.connection if second is not None else self._state.by_conn.get(frame.conn)
+        if connection is None or (second or connection).session != session or (second and self._seconds.received(second, frame)):
             return
         match frame:
             case SendPubrel(_, packet_ids, found):

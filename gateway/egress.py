@@ -18,22 +18,26 @@ from gateway.closing import Closing
 from gateway.connection import Connection, Phase
 from gateway.ephemeral import AWAIT_PUBACK, AWAIT_PUBCOMP, AWAIT_PUBREC
 from gateway.reasons import refusal
+from gateway.second import Row, Second, Seconds
 from gateway.state import State
 from mqtt.body import message_expiry, with_message_expiry, with_subscription_ids
 from mqtt.encode import PublishTemplate, acks, packet_id_bytes
 from mqtt.packets import MQTT_5, Ack, AckKind
 from mqtt.reason import ReasonCode
+from sessions.bodies import REPLAYED
 from sessions.frames import PUBACK, PUBREC, Acked, Deliver, Hold
 from shards.messages import PER_DELIVERY
 
 _AWAITED = {AckKind.PUBACK: AWAIT_PUBACK, AckKind.PUBREC: AWAIT_PUBREC, AckKind.PUBCOMP: AWAIT_PUBCOMP}
+_LOOKED_AT = PER_DELIVERY | REPLAYED
 _FAILED = 0x80
 _DUP = 8
 
 
 class Egress:
-    def __init__(self, state: State, closing: Closing, asking: Asking) -> None:
+    def __init__(self, state: State, closing: Closing, asking: Asking, seconds: Seconds) -> None:
         self._state = state
+        self._seconds = seconds
         self._closing = closing
         self._asking = asking
 
@@ -43,15 +47,23 @@ class Egress:
         by_conn = state.by_conn.get
         dirty = state.outbox.dirty
         templates = [PublishTemplate(topic, body) for topic, body, _, _ in frame.messages]
-        per_delivery = False
+        per_delivery = replayed = False
         size = 0
         for _, body, _, flags in frame.messages:
             size += len(body)
-            if flags & PER_DELIVERY:
-                per_delivery = True
+            if flags & _LOOKED_AT:
+                per_delivery |= flags & PER_DELIVERY != 0
+                replayed |= flags & REPLAYED != 0
         for conn, indexes, packet_ids, firsts, identifiers in frame.to:
             connection = by_conn(conn)
-            if connection is None or connection.phase is not Phase.ONLINE:
+            if connection is None:
+                second = state.seconds.get(conn)
+                if second is not None:
+                    rows = zip(indexes, packet_ids, firsts, identifiers, strict=True)
+                    second.waiting += [Row(*frame.messages[index], *row) for index, *row in rows]
+                    self._lend(second)
+                continue
+            if connection.phase is not Phase.ONLINE:
                 continue
             asker = connection.asker
             if asker is not None and any(asker.must_wait(frame.messages[index][0]) for index in indexes):
@@ -59,7 +71,7 @@ class Egress:
                 continue
             guard = connection.guard
             if (
-                (guard is not None and not guard.reads_all(frame, indexes))
+                (guard is not None and (replayed or not guard.reads_all(frame, indexes)))
                 or per_delivery or connection.packet_max or (connection.version == MQTT_5 and any(identifiers))
                 or connection.aliases_out is not None or (connection.congested and connection.memory)
             ):  # fmt: skip
@@ -99,42 +111,67 @@ class Egress:
         indexes: list[int], packet_ids: list[int], firsts: bytes, identifiers: list[int],
     ) -> None:  # fmt: skip
         state = self._state
-        is_5 = connection.version == MQTT_5
-        guard = connection.guard
         for index, packet_id, first, identifier in zip(indexes, packet_ids, firsts, identifiers, strict=True):
             if not packet_id and connection.congested and connection.memory:
                 state.counters.live_dropped_slow += 1
                 continue
-            template = templates[index]
-            topic, body, published_at_ms, flags = frame.messages[index]
-            if guard is not None and not guard.may_read(topic):
-                state.suppressed(connection, topic)
+            row = Row(*frame.messages[index], packet_id, first, identifier)
+            if not self._send(connection, row, packet_id, templates[index]):
                 self._done_unsent(connection, packet_id, first)
-                continue
-            if flags & PER_DELIVERY:
-                expiry_s = message_expiry(body)
-                if expiry_s is not None:
-                    left_ms = published_at_ms + expiry_s * 1000 - state.wall_ms
-                    # A message sent before is sent again whatever its age: the client may be waiting for it.
-                    if left_ms <= 0 and not first & _DUP:
-                        state.counters.durable_expired += 1
-                        self._done_unsent(connection, packet_id, first)
-                        continue
-                    body = with_message_expiry(body, min(expiry_s, max(1, -(-left_ms // 1000))))
-            if identifier and is_5:
-                body = with_subscription_ids(body, (identifier,))
-            if body is not template.body:
-                template = PublishTemplate(topic, body)
-            if connection.packet_max and template.packet_bytes(connection.version, first) > connection.packet_max:
-                state.counters.durable_too_large += 1
-                self._done_unsent(connection, packet_id, first)
-                continue
-            if connection.aliases_out is not None:
-                template = connection.aliases_out.shorten(template, connection.packet_max, first)
-            head, tail = template.parts(connection.version, first)
-            state.outbox.write(connection, b"".join((head, packet_id_bytes[packet_id] if packet_id else b"", tail)), 0)
-            state.counters.publish_bytes_sent += len(tail)
-            state.counters.durable_delivered += 1
+
+    def _send(self, connection: Connection, row: Row, packet_id: int, template: PublishTemplate) -> bool:
+        """False: it may not be read, is too old, or larger than the client takes."""
+        state, guard = self._state, connection.guard
+        topic, body, published_at_ms, flags, _, first, identifier = row
+        if guard is not None and not (guard.may_replay(topic) if flags & REPLAYED else guard.may_read(topic)):
+            state.suppressed(connection, topic)
+            return False
+        if flags & PER_DELIVERY:
+            expiry_s = message_expiry(body)
+            if expiry_s is not None:
+                left_ms = published_at_ms + expiry_s * 1000 - state.wall_ms
+                # A message sent before is sent again whatever its age: the client may be waiting for it.
+                if left_ms <= 0 and not first & _DUP:
+                    state.counters.durable_expired += 1
+                    return False
+                body = with_message_expiry(body, min(expiry_s, max(1, -(-left_ms // 1000))))
+        if identifier and connection.version == MQTT_5:
+            body = with_subscription_ids(body, (identifier,))
+        if body is not template.body:
+            template = PublishTemplate(topic, body)
+        if connection.packet_max and template.packet_bytes(connection.version, first) > connection.packet_max:
+            state.counters.durable_too_large += 1
+            return False
+        if connection.aliases_out is not None:
+            template = connection.aliases_out.shorten(template, connection.packet_max, first)
+        head, tail = template.parts(connection.version, first)
+        state.outbox.write(connection, b"".join((head, packet_id_bytes[packet_id] if packet_id else b"", tail)), 0)
+        state.counters.publish_bytes_sent += len(tail)
+        state.counters.durable_delivered += 1
+        return True
+
+    # ---------------------------------------------------------------- from those of second sessions
+    def _lend(self, second: Second) -> None:
+        """Send what waits of a second session, as far as the window of its connection allows."""
+        connection, waiting = second.connection, second.waiting
+        session, asker = connection.ephemeral, connection.asker
+        if session is None:
+            return
+        while waiting and (not waiting[0].packet_id or len(session.inflight) < session.window):
+            row = waiting.popleft()
+            packet_id = self._seconds.lend(second, row)
+            if asker is not None and asker.must_wait(row.topic):
+                send = partial(self._send_lent, second, row, packet_id)
+                self._asking.later(asker, row.topic, len(row.topic) + len(row.body), send, droppable=not packet_id)
+            else:
+                self._send_lent(second, row, packet_id)
+        if asker is not None:
+            self._asking.drain(asker)
+
+    def _send_lent(self, second: Second, row: Row, packet_id: int) -> None:
+        if not self._send(second.connection, row, packet_id, PublishTemplate(row.topic, row.body)):
+            self._seconds.unsent(second, packet_id, row)
+            self._refill_own(second.connection)
 
     def _done_unsent(self, connection: Connection, packet_id: int, first: int) -> None:
         """Acknowledge a delivery in the client's place: PUBACK, or the PUBREC with an error that ends a QoS 2 delivery.
@@ -150,6 +187,9 @@ class Egress:
 
     def hold(self, connection: Connection) -> None:
         """What comes from the store at QoS 0 waits for no acknowledgement: the session actor is told whether the client reads."""
+        if not self._state.options.store_qos0 and not connection.zeros:
+            return
+        self._seconds.hold(connection)
         if connection.attached and not connection.memory:
             self._state.outbox.to_session(connection.session, Hold(connection.conn, connection.congested))
 
@@ -164,6 +204,16 @@ class Egress:
         if session is None:
             self._state.outbox.acked(connection, int(kind), packet_ids)
             return
+        second = connection.second
+        if second is not None:
+            others = self._seconds.acknowledge(second, kind, packet_ids)
+            if others is None:
+                self._closing.violation(connection, f"{kind.name} for a message that waits for another answer")
+                return
+            if not others:
+                self.refill(connection)
+                return
+            packet_ids = others
         known = session.acknowledge(packet_ids, _AWAITED[kind])
         if known is None:
             self._closing.violation(connection, f"{kind.name} for a message that waits for another answer")
@@ -182,6 +232,8 @@ class Egress:
         if session is None:
             self._failed(connection, packet.packet_id)
         elif session.give_up(packet.packet_id):
+            if connection.second is not None and packet.packet_id in connection.second.lent:
+                self._seconds.give_up(connection.second, packet.packet_id)
             self.refill(connection)
         elif packet.packet_id in session.inflight:
             self._closing.violation(connection, "PUBREC for a message that waits for another answer")
@@ -205,9 +257,17 @@ class Egress:
 
     def refill(self, connection: Connection) -> None:
         """The window of an ephemeral session has room, or it is known whether what waits may be read."""
+        session, second = connection.ephemeral, connection.second
+        if connection.asker is not None:
+            connection.asker.awaits_refill = None
+        if second is not None and session is not None and 2 * len(second.lent) < session.window:
+            self._lend(second)
+        self._refill_own(connection)
+        if second is not None:
+            self._lend(second)
+
+    def _refill_own(self, connection: Connection) -> None:
         session, asker = connection.ephemeral, connection.asker
-        if asker is not None:
-            asker.awaits_refill = None
         if session is not None and session.queue:
             if not connection.out:
                 self._state.outbox.dirty.append(connection)

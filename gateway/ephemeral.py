@@ -58,13 +58,8 @@ class EphemeralSession:
 
     def offer(self, out: list[bytes], qos: int, head: bytes, tail: bytes, expires_ms: int, of_group: GroupMessage | None = None) -> bool:
         """Send a QoS 1 or 2 message now, appending to `out`, or keep it for later; whether it was sent."""
-        inflight = self.inflight
-        if self.sends_now():  # some id is free, they are more than the window
-            packet_id = self._last_id % 65_535 + 1
-            while packet_id in inflight:
-                packet_id = packet_id % 65_535 + 1
-            self._last_id = packet_id
-            inflight[packet_id] = qos  # QoS 1 waits for PUBACK, QoS 2 for PUBREC
+        if self.sends_now():
+            packet_id = self.take_id(qos)
             out += (head, packet_id_bytes[packet_id], tail)
             if of_group is not None and qos == 1 and self.kept_bytes + of_group.size <= self._bytes_max:
                 self.kept[packet_id] = of_group
@@ -77,6 +72,15 @@ class EphemeralSession:
             self.queue_bytes -= len(old_head) + len(old_tail)
             self.counters.live_dropped_queue_full += 1
         return False
+
+    def take_id(self, qos: int) -> int:
+        """For a message that leaves now; there is room in the window, so some id is free."""
+        packet_id = self._last_id % 65_535 + 1
+        while packet_id in self.inflight:
+            packet_id = packet_id % 65_535 + 1
+        self._last_id = packet_id
+        self.inflight[packet_id] = qos  # QoS 1 waits for PUBACK, QoS 2 for PUBREC
+        return packet_id
 
     def sends_now(self) -> bool:
         """Whether what is offered next leaves at once."""

@@ -31,6 +31,12 @@ class Guard:
         profile = self._profile
         return topic in profile.readable or profile.may(Right.SUBSCRIBE, topic)
 
+    def may_replay(self, topic: bytes) -> bool:
+        """Of what is history."""
+        if not self.may_read(topic):
+            return False
+        return self._profile.may(Right.REPLAY, topic) or (self._asker is not None and self._asker.leaves_replay(topic))
+
     def knows_not(self, topic: bytes) -> bool:
         """Whether a plugin has to be asked first."""
         return self._asker is not None and self._asker.unknown((int(Right.SUBSCRIBE), topic))

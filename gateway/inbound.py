@@ -31,6 +31,7 @@ from gateway.delaying import is_delayed, read_delays
 from gateway.fanout import Fanout
 from gateway.live import LiveTable
 from gateway.outbox import ShardQueue
+from gateway.persisting import says_persist, without_prefix
 from gateway.reasons import refusal
 from gateway.rights import may_publish, publishing
 from gateway.state import State
@@ -83,10 +84,14 @@ class Inbound:
             way = self._ways[packet.flags]
             self._refuse(connection, way, packet.packet_id, connection.sent, ReasonCode.PAYLOAD_FORMAT_INVALID)
             return
-        self.publish_run(connection, PublishRun([packet.flags], [packet.packet_id], [topic], [packet.body]))
+        flags = packet.flags | says_persist(packet.properties) if packet.properties.user_properties else packet.flags
+        self.publish_run(connection, PublishRun([flags], [packet.packet_id], [topic], [packet.body]))
 
     def publish_run(self, connection: Connection, run: PublishRun) -> None:
         state = self._state
+        dollars = _DOLLAR in [topic[0] for topic in run.topics]
+        if dollars:
+            run = without_prefix(run)
         if self._persistence is not None:
             run = _marked(run, self._persistence)
         flags, topics = run.flags, run.topics
@@ -100,7 +105,6 @@ class Inbound:
             return
         profile = connection.profile
         permitted = profile is None or (profile.publishable.issuperset(topics) and not of_all.translate(None, _NOT_RETAINED))
-        dollars = _DOLLAR in [topic[0] for topic in topics]
         if permitted and not dollars:
             if ways.count(_QOS1) == count:
                 connection.qos1_unanswered += count

@@ -62,8 +62,10 @@ def refusal(connection: Connection, kind: AckKind, packet_id: int, code: ReasonC
     return explained(connection, Ack(kind, packet_id, code), WORDS.get(code, ""))
 
 
-def answer(connection: Connection, packet: Suback | Unsuback) -> bytes:
-    """SUBACK or UNSUBACK; the reason string is about the first filter that was refused."""
+def answer(connection: Connection, packet: Suback | Unsuback, why: str = "") -> bytes:
+    """SUBACK or UNSUBACK; the reason string is about the first filter that was refused, or why all were."""
+    if why:
+        return explained(connection, packet, why)
     if connection.problem:
         for number, code in enumerate(packet.reasons, 1):
             if code >= FAILED:

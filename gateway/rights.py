@@ -14,6 +14,13 @@ def may_subscribe(profile: Profile, topic_filter: bytes) -> bool:
     return profile.grant(Right.SUBSCRIBE, topic_filter) is not Extent.NONE
 
 
+def may_replay(profile: Profile, topic_filter: bytes) -> bool:
+    """Whether a subscription to this filter, which is not shared, may begin in the past; each message is asked for, too."""
+    if profile.grant(Right.REPLAY, topic_filter) is not Extent.NONE:
+        return True
+    return isinstance(profile, Asker) and profile.leaves_replay_of(topic_filter)
+
+
 def may_stay(profile: Profile, topic_filter: bytes) -> bool:
     """Of a member of a group.  One whom a plugin let in is asked about for each message, and leaves when rules say no."""
     return _shares(profile, topic_filter) or (isinstance(profile, Asker) and profile.leaves_shared(topic_filter))

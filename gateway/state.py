@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from random import Random
+from typing import TYPE_CHECKING
 
 from access.denials import Denials
 from access.rights import Right
@@ -22,6 +23,9 @@ from gateway.outbox import Outbox
 from gateway.wheel import Wheel
 from shards.slots import SlotTable
 
+if TYPE_CHECKING:
+    from gateway.second import Second
+
 KEEP_ALIVE_LOOK_MS = 30_000
 """How often a keep alive is looked at, however long it is: a connection that is over is remembered so long because of it."""
 
@@ -34,6 +38,8 @@ class Deadline:
     HOME = "home"
     """Not late: its home is to be asked again."""
     KEEP_ALIVE = "keep alive"
+    SECOND = "second"
+    """Its second session (gateway.second)."""
     RATE = "rate"
     """Not late: its debt is paid."""
     STOP = "stop"
@@ -62,6 +68,8 @@ class State:
     by_conn: dict[int, Connection] = field(default_factory=dict)
     by_client: dict[bytes, Connection] = field(default_factory=dict)
     """The newest connection of each client that is here."""
+    seconds: dict[int, Second] = field(default_factory=dict)
+    """Second sessions of connections, by the connection numbers that these have."""
     touched: list[Connection] = field(default_factory=list)
     """Who was heard in this turn."""
     orphans: list[GroupMessage] = field(default_factory=list)
@@ -105,6 +113,8 @@ class State:
             if connection.ephemeral is not None:
                 assert not connection.durable
                 connection.ephemeral.check()
+            if connection.second is not None:
+                assert connection.ephemeral is not None and connection.ephemeral.inflight.keys() >= connection.second.lent.keys()
         assert all(self.by_socket.get(connection.socket) is connection for connection in self.by_conn.values())
         assert all(self.by_conn.get(connection.conn) is connection for connection in self.by_client.values())
         self.outbox.check()

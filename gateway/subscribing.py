@@ -11,7 +11,7 @@ A filter that may not be used gets its own code in the SUBACK and does not harm 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gateway.closing import Closing
 from gateway.connection import Connection, Phase
@@ -20,15 +20,17 @@ from gateway.live import LiveSub, LiveTable
 from gateway.peers import Peer
 from gateway.permitting import Permitting
 from gateway.reasons import answer
+from gateway.replay import KEPT_SINCE, NOTHING, NotUnderstood, Wanted, shown, wanted
 from gateway.retained import Retained
-from gateway.rights import may_subscribe
+from gateway.rights import may_replay, may_subscribe
+from gateway.second import CLIENT_BYTES_MAX, Second, Seconds
 from gateway.state import State
 from gateway.wheel import Wheel
-from mqtt.packets import MQTT_5, Suback, Subscribe, Subscription, Unsuback, Unsubscribe
+from mqtt.packets import MQTT_5, NO_PROPERTIES, Properties, Suback, Subscribe, Subscription, Unsuback, Unsubscribe
 from mqtt.reason import ProtocolError, ReasonCode
 from mqtt.topics import parse_filter
-from sessions.bodies import UPGRADE_QOS
-from sessions.frames import ROUTED, Attached, Subacked, Unsubacked
+from sessions.bodies import POSITIONS, UPGRADE_QOS
+from sessions.frames import ROUTED, Attached, Hold, Subacked, Unsubacked
 from sessions.frames import Subscribe as SubscribeFrame
 from sessions.frames import Unsubscribe as UnsubscribeFrame
 
@@ -37,22 +39,27 @@ _FAILED = 0x80
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A SUBACK on its way.  needs: link -> the Interest that link has to confirm."""
+    """A SUBACK on its way.  why: what people are told of a refusal, when the code says too little.  needs: link -> the Interest that
+    link has to confirm."""
 
     connection: Connection
     packet: Suback
     retained: Sequence[LiveSub]
     durable: Sequence[LiveSub]
+    why: str = ""
     needs: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A SUBSCRIBE at the session actor.  codes: those decided here; None where the session actor decides."""
+    """A SUBSCRIBE at the session actor.  codes: those decided here; None where the session actor decides.  retained: what was made here,
+    beside that, and wants its retained messages."""
 
     rows: list[tuple[bytes, int, int, int]]
     codes: list[ReasonCode | None]
     identifier: int
+    wanted: Wanted = NOTHING
+    retained: Sequence[LiveSub] = ()
 
 
 class Subscribing:
@@ -63,6 +70,7 @@ class Subscribing:
         retained: Retained,
         closing: Closing,
         permitting: Permitting,
+        seconds: Seconds,
         welcome: Callable[[LiveSub], None],
     ) -> None:
         """welcome: gives what is known of `$SYS` to a new subscription."""
@@ -72,6 +80,7 @@ class Subscribing:
         self._retained = retained
         self._closing = closing
         self._permitting = permitting
+        self._seconds = seconds
         self._fresh: list[_Waiting] = []
         self._waiting: list[_Waiting] = []
         self._deadlines: Wheel[_Waiting] = Wheel()
@@ -80,28 +89,37 @@ class Subscribing:
     def subscribe(self, connection: Connection, packet: Subscribe) -> None:
         identifiers = packet.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
-        codes = self._refusals(connection, packet.subscriptions)
+        try:
+            asked = self._wanted(connection, packet)
+        except NotUnderstood as error:
+            refused = (ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,) * len(packet.subscriptions)
+            self._answer(connection, Suback(packet.packet_id, refused), why=str(error))
+            return
+        codes = self._refusals(connection, packet.subscriptions, asked.replay is not None)
         if codes is None:
             return
         if connection.durable:
-            self._ask(connection, packet, codes, identifier)
+            self._ask(connection, packet, codes, identifier, asked)
             return
-        reasons: list[ReasonCode] = []
         retained: list[LiveSub] = []
-        for row, code in zip(packet.subscriptions, codes, strict=True):
-            if code is None:
-                code = ReasonCode(row.qos)
-                sub = LiveSub(connection, row.filter, row.qos, True, self._options(row), identifier)
-                old = connection.subs.get(row.filter)
-                self._table.subscribe(sub)
-                self._permitting.subscribed(sub)
-                # An earlier subscription to the filter that is still being given its retained messages hands that on.
-                new = old is None or old.retain_topics is not None
-                # A shared subscription brings no retained messages (MQTT 5, 4.8.2).
-                if not is_shared(row.filter) and (row.retain_handling == 0 or (row.retain_handling == 1 and new)):
-                    retained.append(sub)
-            reasons.append(code)
-        self._answer(connection, Suback(packet.packet_id, tuple(reasons)), retained)
+        elsewhere = connection.second.filters if connection.second is not None else ()
+        for index, row in enumerate(packet.subscriptions):
+            if codes[index] is None and asked is NOTHING and row.filter not in elsewhere:
+                codes[index] = ReasonCode(row.qos)
+                self._here(connection, row, identifier, retained)
+        self._ask(connection, packet, codes, identifier, asked, retained)
+
+    def _here(self, connection: Connection, row: Subscription, identifier: int, retained: list[LiveSub]) -> None:
+        """A subscription of the ephemeral session; with it, what wants retained messages."""
+        sub = LiveSub(connection, row.filter, row.qos, True, self._options(row), identifier)
+        old = connection.subs.get(row.filter)
+        self._table.subscribe(sub)
+        self._permitting.subscribed(sub)
+        # An earlier subscription to the filter that is still being given its retained messages hands that on.
+        new = old is None or old.retain_topics is not None
+        # A shared subscription brings no retained messages (MQTT 5, 4.8.2).
+        if not is_shared(row.filter) and (row.retain_handling == 0 or (row.retain_handling == 1 and new)):
+            retained.append(sub)
 
     def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
         if connection.durable:
@@ -112,13 +130,42 @@ class Subscribing:
             connection.unsubscribing[packet.packet_id] = list(packet.filters)
             self._state.outbox.to_session(connection.session, frame)
             return
-        reasons = [
-            ReasonCode.SUCCESS if self._table.unsubscribe(connection, filter) else ReasonCode.NO_SUBSCRIPTION_EXISTED
-            for filter in packet.filters
-        ]
+        second = connection.second
+        elsewhere = [each for each in packet.filters if each in second.filters] if second is not None else []
+        if second is not None and elsewhere:
+            self._leave_second(connection, second, packet, elsewhere)
+            return
+        reasons = [self._leave_here(connection, filter) for filter in packet.filters]
         self._reply(connection, Unsuback(packet.packet_id, tuple(reasons)))
 
-    def _refusals(self, connection: Connection, rows: tuple[Subscription, ...]) -> list[ReasonCode | None] | None:
+    def _leave_here(self, connection: Connection, topic_filter: bytes) -> ReasonCode:
+        return ReasonCode.SUCCESS if self._table.unsubscribe(connection, topic_filter) else ReasonCode.NO_SUBSCRIPTION_EXISTED
+
+    def _leave_second(self, connection: Connection, second: Second, packet: Unsubscribe, elsewhere: list[bytes]) -> None:
+        if packet.packet_id in second.leaving:
+            self._closing.violation(connection, f"packet id {packet.packet_id} is in use by another UNSUBSCRIBE")
+            return
+        for each in elsewhere:
+            self._table.unsubscribe(connection, each)
+            second.filters.pop(each, None)
+        second.leaving[packet.packet_id] = [None if each in elsewhere else self._leave_here(connection, each) for each in packet.filters]
+        self._seconds.ask(connection, UnsubscribeFrame(0, packet.packet_id, elsewhere))
+
+    def _wanted(self, connection: Connection, packet: Subscribe) -> Wanted:
+        """What it says about the past.  Raises NotUnderstood."""
+        if not packet.properties.user_properties:
+            return NOTHING
+        asked = wanted(packet.properties.user_properties, self._state.wall_ms, max(self._state.slots.shards) + 1)
+        if asked is not NOTHING:
+            if any(is_shared(row.filter) for row in packet.subscriptions):
+                raise NotUnderstood("a shared subscription has no replay")
+            if connection.memory:
+                raise NotUnderstood("this session is in memory, where there is no replay")
+            if not connection.durable and len(connection.client) > CLIENT_BYTES_MAX:
+                raise NotUnderstood("the client identifier is too long for a replay")
+        return asked
+
+    def _refusals(self, connection: Connection, rows: tuple[Subscription, ...], replays: bool) -> list[ReasonCode | None] | None:
         """Per filter the code that refuses it, or None; None for all when the connection was closed over it."""
         options = self._state.options
         count = len(connection.subs)
@@ -136,7 +183,7 @@ class Subscribing:
                 code = error.reason
             else:
                 profile = connection.profile
-                if profile is not None and not may_subscribe(profile, row.filter):
+                if profile is not None and not (may_subscribe(profile, row.filter) and (not replays or may_replay(profile, row.filter))):
                     self._permitting.refused(connection, row.filter)
                     code = ReasonCode.NOT_AUTHORIZED
                 elif parsed.group is not None and ((connection.durable and not connection.memory) or not options.shared):
@@ -149,17 +196,28 @@ class Subscribing:
         return codes
 
     # ---------------------------------------------------------------- durable: the session actor answers
-    def _ask(self, connection: Connection, packet: Subscribe, codes: list[ReasonCode | None], identifier: int) -> None:
-        rows = [(row.filter, row.qos, self._options(row), row.retain_handling) for row in packet.subscriptions]
-        wanted = [row for row, code in zip(rows, codes, strict=True) if code is None]
-        if not wanted:
-            self._answer(connection, Suback(packet.packet_id, tuple([code for code in codes if code is not None])))
+    def _ask(
+        self, connection: Connection, packet: Subscribe, codes: list[ReasonCode | None], identifier: int, asked: Wanted,
+        retained: Sequence[LiveSub] = (),
+    ) -> None:  # fmt: skip
+        more = POSITIONS if asked.positions else 0
+        rows = [(row.filter, row.qos, self._options(row) | more, row.retain_handling) for row in packet.subscriptions]
+        open_rows = [row for row, code in zip(rows, codes, strict=True) if code is None]
+        if not open_rows:
+            self._answer(connection, Suback(packet.packet_id, tuple([code for code in codes if code is not None])), retained)
             return
         if packet.packet_id in connection.subscribing:
             self._closing.violation(connection, f"packet id {packet.packet_id} is in use by another SUBSCRIBE")
             return
-        connection.subscribing[packet.packet_id] = Asked(rows, codes, identifier)
-        self._state.outbox.to_session(connection.session, SubscribeFrame(connection.conn, packet.packet_id, wanted, identifier))
+        connection.subscribing[packet.packet_id] = Asked(rows, codes, identifier, asked, retained)
+        connection.zeros |= any(row[1] == 0 for row in open_rows) and asked.replay is not None
+        frame = SubscribeFrame(connection.conn, packet.packet_id, open_rows, identifier, asked.replay or ())
+        if connection.durable:
+            self._state.outbox.to_session(connection.session, frame)
+            if connection.zeros and connection.congested:
+                self._state.outbox.to_session(connection.session, Hold(connection.conn, True))
+        else:
+            self._seconds.ask(connection, frame)
 
     def subacked(self, connection: Connection, frame: Subacked) -> None:
         asked = connection.subscribing.pop(frame.packet_id, None)
@@ -172,15 +230,22 @@ class Subscribing:
             if code is None:
                 granted = next(answers)
                 code = ReasonCode(granted)
-                if granted < _FAILED:
+                if granted < _FAILED and asked.wanted.ends:
+                    # History alone: nothing comes live.
+                    self._table.unsubscribe(connection, filter)
+                elif granted < _FAILED:
                     # What has a route keeps it as long as the connection lasts (sessions.subscriptions).
                     old = connection.subs.get(filter)
                     if handling == 0 or (handling == 1 and old is None):
                         durable.append(LiveSub(connection, filter, 0, True, options, asked.identifier))
-                    routed = granted > 0 or self._state.options.store_qos0 or (old is not None and not old.every)
+                    routed = granted > 0 or self._state.options.store_qos0 or asked.wanted.replay is not None
+                    routed = routed or (old is not None and not old.every)
                     self._live(connection, filter, routed, options, asked.identifier)
             reasons.append(code)
-        self._answer(connection, Suback(frame.packet_id, tuple(reasons)), durable=durable)
+        properties = NO_PROPERTIES
+        if frame.kept_since_ms and connection.problem:
+            properties = Properties(user_properties=((KEPT_SINCE, shown(frame.kept_since_ms)),))
+        self._answer(connection, Suback(frame.packet_id, tuple(reasons), properties), asked.retained, durable)
 
     def attached(self, connection: Connection, frame: Attached) -> None:
         """The subscriptions that the session had already."""
@@ -188,6 +253,12 @@ class Subscribing:
             self._live(connection, filter, granted > 0 or bool(options & ROUTED), options & ~ROUTED, identifier)
 
     def unsubacked(self, connection: Connection, frame: Unsubacked) -> None:
+        second = connection.second
+        if second is not None and frame.packet_id in second.leaving:
+            theirs = iter(frame.codes)
+            codes = [ReasonCode(next(theirs)) if code is None else code for code in second.leaving.pop(frame.packet_id)]
+            self._reply(connection, Unsuback(frame.packet_id, tuple(codes)))
+            return
         filters = connection.unsubscribing.pop(frame.packet_id, None)
         if filters is None:
             return
@@ -209,9 +280,11 @@ class Subscribing:
             self._permitting.shared_in_memory(connection, filter)
 
     # ---------------------------------------------------------------- SUBACK
-    def _answer(self, connection: Connection, packet: Suback, retained: Sequence[LiveSub] = (), durable: Sequence[LiveSub] = ()) -> None:
+    def _answer(
+        self, connection: Connection, packet: Suback, retained: Sequence[LiveSub] = (), durable: Sequence[LiveSub] = (), why: str = ""
+    ) -> None:  # fmt: skip
         """retained, durable: subscriptions to which retained messages go from here, and those whose session actor brings them."""
-        self._fresh.append(_Waiting(connection, packet, retained, durable))
+        self._fresh.append(_Waiting(connection, packet, retained, durable, why))
 
     def peers_changed(self, links: dict[int, Peer]) -> None:
         """Something was confirmed, or a gateway is gone: send the SUBACKs that waited for nothing else."""
@@ -248,16 +321,18 @@ class Subscribing:
         connection = waiting.connection
         if connection.phase is not Phase.ONLINE:
             return
-        if not self._reply(connection, waiting.packet):
+        if not self._reply(connection, waiting.packet, waiting.why):
             return
         for sub in (*waiting.retained, *waiting.durable):
             self._welcome(sub)
         for sub in waiting.retained:
             self._retained.begin(sub)
 
-    def _reply(self, connection: Connection, packet: Suback | Unsuback) -> bool:
+    def _reply(self, connection: Connection, packet: Suback | Unsuback, why: str = "") -> bool:
         """Send it.  A client that does not take so many codes in one packet cannot be told what it has: it is closed, and False."""
-        data = answer(connection, packet)
+        data = answer(connection, packet, why)
+        if not connection.fits(data) and packet.properties is not NO_PROPERTIES:
+            data = answer(connection, replace(packet, properties=NO_PROPERTIES))
         if connection.fits(data):
             self._state.outbox.write(connection, data)
             return True

@@ -17,6 +17,7 @@ from mqtt.properties import (
     MESSAGE_EXPIRY_INTERVAL,
     SUBSCRIPTION_IDENTIFIER,
     TOPIC_ALIAS,
+    USER_PROPERTY,
     Kind,
     Place,
     encode_properties,
@@ -78,6 +79,12 @@ def with_subscription_ids(body: bytes, ids: Sequence[int]) -> bytes:
         return body
     mark = bytes((SUBSCRIPTION_IDENTIFIER,))
     return _insert(body, b"".join([mark + varint(identifier) for identifier in ids]))
+
+
+def with_user_property(body: bytes, name: bytes, value: bytes) -> bytes:
+    """``body`` with one more user property, before those it has."""
+    lengths = len(name).to_bytes(2, "big"), len(value).to_bytes(2, "big")
+    return _insert(body, b"".join((bytes((USER_PROPERTY,)), lengths[0], name, lengths[1], value)))
 
 
 def with_topic_alias(body: bytes, alias: int) -> bytes:

@@ -181,6 +181,7 @@ class Attaching:
         subscriptions = [
             (sub.terms.filter, sub.terms.qos, sub.terms.options | (ROUTED if sub.routed and not sub.terms.qos else 0), sub.terms.identifier)
             for sub in session.subs.values()
+            if not sub.ends
         ]
         state.to_gateway(waiting.link, Attached(frame.conn, 0, subscriptions, lost=self._tell_loss(session, frame.version)))
         self._reading.attach(session, frame.receive_max)

@@ -12,15 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mqtt.body import with_user_property
 from sessions.ranges import Terms
 from shards.messages import QOS_MASK, RETAIN, header
 
 NO_LOCAL, RETAIN_AS_PUBLISHED = 1, 2
 UPGRADE_QOS = 8
 """Not of the packet: `mqtt.upgrade_qos` when the subscription was made.  Between them is sessions.frames.ROUTED, which is in no row."""
+POSITIONS, HISTORY = 16, 32
+"""Messages carry their positions; what a replay brings from before its SUBSCRIBE."""
+POSITION = b"replay-position"
+"""The user property of a message that says where it stands."""
+REPLAYED = 0x0100
+"""In the flags of a message on its way to a gateway, not of a stored one: it is history, for which there is a right of its own."""
 _AS_RETAINED = 4
 _IN_FIRST = RETAIN_AS_PUBLISHED | UPGRADE_QOS
 
+_NEVER_MS = 1 << 62
 _PUBLISH = 0x30
 DUP = 0x08
 QOS1, QOS2 = 0x02, 0x04
@@ -48,13 +56,25 @@ class Bodies:
 
     __slots__ = ("bytes", "kinds", "messages", "publishers", "shared")
 
-    def __init__(self, values: Sequence[bytes], shared: bool = False) -> None:
+    def __init__(self, values: Sequence[bytes], shared: bool = False, options: int = 0) -> None:
+        """options: of the terms under which they are delivered, where they are for one subscription."""
         rows = [header(value) for value in values]
-        self.messages = [(topic, body, published_at_ms, flags) for flags, published_at_ms, _, topic, body in rows]
+        mark = REPLAYED if options & HISTORY else 0
+        self.messages = [(topic, body, published_at_ms, flags | mark) for flags, published_at_ms, _, topic, body in rows]
         self.publishers = [row[2] for row in rows]
         self.kinds = bytes([row[0] & 7 for row in rows])
         self.bytes = sum(map(len, values))
         self.shared = shared
+
+    def at_places(self, indexes: Sequence[int], places: Sequence[bytes]) -> Bodies:
+        """The same messages for one subscription; those at these indexes carry where they stand."""
+        own = Bodies(())
+        own.messages, own.publishers, own.kinds, own.bytes = list(self.messages), self.publishers, self.kinds, self.bytes
+        for index, place in zip(indexes, places, strict=True):
+            topic, body, published_at_ms, flags = own.messages[index]
+            own.messages[index] = (topic, with_user_property(body, POSITION, place), published_at_ms, flags)
+            own.bytes += len(place) + len(POSITION)
+        return own
 
     def select(self, indexes: Sequence[int], client: bytes, terms: Terms, retained: bool = False) -> tuple[Sequence[int], bytes]:
         """(indexes, first bytes) of the messages that this client gets under these terms, of those at the given indexes."""
@@ -62,6 +82,9 @@ class Bodies:
         if options & NO_LOCAL:
             publishers = self.publishers
             indexes = [index for index in indexes if publishers[index] != client]
+        if terms.since_ms or terms.until_ms:
+            since_ms, until_ms, messages = terms.since_ms, terms.until_ms or _NEVER_MS, self.messages
+            indexes = [index for index in indexes if since_ms <= messages[index][2] < until_ms]
         kinds = self.kinds
         if len(indexes) != len(kinds):
             kinds = bytes([kinds[index] for index in indexes])

@@ -72,6 +72,7 @@ class SessionCore:
             state, homes, self._committing, self._routes, self._reading, self._subscriptions, self._acks, redelivery
         )
         self._committing.listener = self._attaching
+        self._reading.through = self._subscriptions.through
         self._sweeping = Sweeping(state, homes)
         self._memory = Memory(state, homes, Owner(self._attaching.own, self._attaching.replaced))
         self._inquiry = Inquiry(state, self._reading.place_of, self._memory.session)

@@ -25,8 +25,11 @@ from shards.frames import FeedTaken, FeedWant, Place
 
 
 class FeedReader(Protocol):
-    def take(self, cursor: Cursor, bodies: Bodies, indexes: list[int], streams: list[tuple[int, bytes]], after: int, upto: int) -> bool:
-        """Assign these messages to the cursor's session; False when it has no room for them."""
+    def take(
+        self, cursor: Cursor, bodies: Bodies, indexes: list[int], positions: Sequence[int], streams: list[tuple[int, bytes]],
+        after: int, upto: int,
+    ) -> bool:  # fmt: skip
+        """Assign these messages to the cursor's session; False when it has no room for them.  positions: of all of the frame."""
 
     def fell_behind(self, cursor: Cursor) -> None:
         """The cursor is not at the head any more and has to poll from its place."""
@@ -156,7 +159,7 @@ class ShardFeed:
             its_streams = all_streams
             if len(indexes) < len(stream_of) and len(streams) > 1:
                 its_streams = [all_streams[at] for at in dict.fromkeys([stream_of[index] for index in indexes])]
-            if self._reader.take(cursor, bodies, indexes, its_streams, after, frame.upto):
+            if self._reader.take(cursor, bodies, indexes, positions, its_streams, after, frame.upto):
                 cursor.place = Place(frame.upto)
             else:
                 self._miss(cursor)

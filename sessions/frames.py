@@ -18,11 +18,13 @@ shared group has left:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from sessions.framing import framing
 from sessions.live_frames import Forward, Interest, InterestSeen
+from shards.entries import PLACE
+from shards.entries import Replay as OfShard
 
 ROUTED = 4
 
@@ -64,22 +66,42 @@ class Attached(NamedTuple):
     lost: bool = False
 
 
+class Replay(NamedTuple):
+    """Where subscriptions are to begin, and end, in the words of shards.entries.Replay; since PLACE: `places`, by shard, as
+    shards.queries.Place, and what was published before since_value is left out."""
+
+    since: int
+    since_value: int
+    until: int
+    until_value: int
+    places: Sequence[Sequence[Any]] = ()
+
+    def at(self, shard: int, index: int) -> OfShard:
+        """What one shard is asked, for the added route of this index."""
+        value = self.places[shard][0] if self.since == PLACE else self.since_value
+        return OfShard(index, self.since, value, self.until, self.until_value)
+
+
 class Subscribe(NamedTuple):
-    """filters: (filter, qos, options, retain handling); options: bit 0 no local, bit 1 retain as published.
-    identifier 0: none."""
+    """filters: (filter, qos, options, retain handling); options: bit 0 no local, bit 1 retain as published, and others of
+    sessions.bodies.  identifier 0: none.  replay: a Replay, or nothing."""
 
     conn: int
     packet_id: int
     filters: list[tuple[bytes, int, int, int]]
     identifier: int
+    replay: Sequence[Any] = ()
 
 
 class Subacked(NamedTuple):
-    """codes: one MQTT 5 reason code per filter; the granted ones are durable from their SUBACK on."""
+    """codes: one MQTT 5 reason code per filter; the granted ones are durable from their SUBACK on.
+
+    kept_since_ms: of a replay something is gone; what was published from this time of the wall clock on is not (0: nothing is)."""
 
     conn: int
     packet_id: int
     codes: list[int]
+    kept_since_ms: int = 0
 
 
 class Unsubscribe(NamedTuple):

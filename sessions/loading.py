@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sessions.losses import close_again
 from sessions.ranges import RangeLog, Terms
 from sessions.seqno import Track
-from sessions.session import Cursor, Session, Subscription
+from sessions.session import Past, Session, Subscription
 from sessions.state import State
 from sessions.window import NO_GATE
 from shards.frames import Place
@@ -57,9 +57,12 @@ def restore(
             unfinished.append(sub)
             continue
         session.subs[fields.filter] = sub
+        if fields.past:
+            sub.ends = fields.past[0]
+            sub.past = {shard: Past(*past) for shard, *past in fields.past[1]}
         for shard, start in sub.starts:
             saved = places.get((sub.sub_id, shard))
-            sub.cursors.append(Cursor(sub, shard, saved if saved is not None else Place(start), saved))
+            sub.add_cursor(shard, saved if saved is not None else Place(start), saved)
     session.losses, session.untold = progress.losses, progress.untold
     for at in range(0, len(progress.again), 3):
         qos, number, count = progress.again[at : at + 3]

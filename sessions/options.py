@@ -143,6 +143,8 @@ class Counters:
     subscribed: int = 0
     subscribe_late: int = 0
     unsubscribed: int = 0
+    replays_ended: int = 0
+    """Subscriptions that were made for history alone, and have read it."""
     retained: int = 0
     routes_removed: int = 0
     routes_collected: int = 0

@@ -28,14 +28,19 @@ COPIES = -1
 class Terms:
     """What a range delivers under: the state of its subscription when it was opened.  Shared, never changed."""
 
-    __slots__ = ("filter", "identifier", "options", "qos", "sub_id")
+    __slots__ = ("filter", "identifier", "options", "qos", "since_ms", "sub_id", "until_ms")
 
-    def __init__(self, sub_id: int, filter: bytes, qos: int, options: int, identifier: int) -> None:
+    def __init__(
+        self, sub_id: int, filter: bytes, qos: int, options: int, identifier: int, since_ms: int = 0, until_ms: int = 0
+    ) -> None:  # fmt: skip
         self.sub_id = sub_id
         self.filter = filter
         self.qos = qos
         self.options = options
         self.identifier = identifier
+        self.since_ms = since_ms
+        self.until_ms = until_ms
+        """Of a replay: what was published before, or from then on, is left out; 0: nothing."""
 
 
 class Range:
@@ -95,6 +100,8 @@ class Range:
                 self.count2,
                 self.copies,
                 self.lost,
+                terms.since_ms,
+                terms.until_ms,
             )
         )
 
@@ -145,6 +152,9 @@ class RangeLog:
         last = self.fresh.get(self.next_number - 1)
         if last is None or last.terms is not terms or last.shard != shard or not last.merged or last.upto > after:
             return None
+        if terms.since_ms or terms.until_ms:
+            # What is left out of it is read again too, and must not add up.
+            return None
         if last.count1 + last.count2 + count1 + count2 > self._messages_max:
             return None
         known = dict.fromkeys(last.streams)
@@ -165,8 +175,9 @@ class RangeLog:
         """A range of the rows of the session, in the order of numbers."""
         fields = RangeRow(*unpack_row(row))
         found = Range(
-            number, Terms(fields.sub_id, fields.filter, fields.qos, fields.options, fields.identifier), fields.shard, fields.merged,
-            [(generation, static) for generation, static in fields.streams], fields.after, fields.upto,
+            number,
+            Terms(fields.sub_id, fields.filter, fields.qos, fields.options, fields.identifier, fields.since_ms, fields.until_ms),
+            fields.shard, fields.merged, [(generation, static) for generation, static in fields.streams], fields.after, fields.upto,
             fields.first1, fields.count1, fields.first2, fields.count2, fields.copies, fields.lost,
         )  # fmt: skip
         if (found.count1 and found.last1 > self.one.committed) or (found.count2 and found.last2 > self.two.committed):

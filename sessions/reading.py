@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from sessions.bodies import DUP, QOS1, QOS2, Bodies
+from sessions.bodies import DUP, POSITIONS, QOS1, QOS2, Bodies
 from sessions.committing import Committing
 from sessions.feed import ShardFeed
 from sessions.idle import Idle
 from sessions.losses import Losses
+from sessions.past import at_head, is_through, parts
 from sessions.ranges import COPIES, Terms
 from sessions.redelivery import Redelivery
 from sessions.session import Cursor, Reread, Session, Subscription
@@ -47,6 +48,8 @@ class Reading:
         self._losses = Losses(state)
         self.committing: Committing
         self.redelivery: Redelivery
+        self.through: Callable[[Session, Subscription], None]
+        """Told when a subscription that ends with its history has read it."""
 
     def place_of(self, cursor: Cursor) -> Place:
         return self.feeds[cursor.shard].place_of(cursor)
@@ -159,7 +162,7 @@ class Reading:
             if cursor.sub.ended:
                 return
             if cursor.place is place:
-                self._polled(session, cursor, told)
+                self._polled(session, cursor, place, told)
             else:
                 # It was moved meanwhile: what this has brought was asked from another place.
                 cursor.looking = False
@@ -168,7 +171,7 @@ class Reading:
         poll = Poll(cursor.sub.terms.filter, place, count, bytes_max, cursor.sub.reads.renew_streams_ms)
         self._state.query(cursor.shard, poll, session, told)
 
-    def _polled(self, session: Session, cursor: Cursor, told: Told | None) -> None:
+    def _polled(self, session: Session, cursor: Cursor, begin: Place, told: Told | None) -> None:
         if not isinstance(told, Polled):
             session.later[cursor] = None
             self._retry.add(self._state.now_ms, (session, cursor))
@@ -176,8 +179,10 @@ class Reading:
         if cursor.looking:
             cursor.looking = False
             self._state.counters.stalls_healed += self._should_have_come(told)
+        # A sweep is at its end when its horizon has become the cut.
+        sweep = Place(begin.cut, told.place.horizon or told.place.cut)
         for segment in told.segments:
-            self._segment(session, cursor, segment)
+            self._segment(session, cursor, segment, sweep)
         if told.place != cursor.place:
             cursor.place = told.place
             if told.segments or told.gone:
@@ -194,13 +199,19 @@ class Reading:
             self.feeds[cursor.shard].join(cursor)
         else:
             self._wait(session, cursor)
+        if cursor.sub.ends and all(is_through(each, self.place_of(each)) for each in cursor.sub.cursors):
+            self.through(session, cursor.sub)
 
-    def _segment(self, session: Session, cursor: Cursor, segment: Segment) -> None:
+    def _segment(self, session: Session, cursor: Cursor, segment: Segment, sweep: Place) -> None:
         if segment.values:
-            bodies = Bodies(segment.values)
             streams = [(generation, static) for generation, static in segment.streams]
-            indexes = range(len(segment.values))
-            self._new(session, cursor.sub, cursor.shard, segment.merged, streams, segment.after, segment.upto, bodies, indexes)
+            for terms, after, upto, bodies in parts(cursor, segment, self._places(cursor), sweep):
+                indexes = range(len(bodies.messages))
+                self._new(session, cursor.sub, terms, cursor.shard, segment.merged, streams, after, upto, bodies, indexes)
+
+    def _places(self, cursor: Cursor) -> Sequence[Place]:
+        """Of its subscription in all shards, where its messages carry them."""
+        return [self.place_of(each) for each in cursor.sub.cursors] if cursor.sub.terms.options & POSITIONS else ()
 
     def _should_have_come(self, told: Polled) -> bool:
         """Whether the feed has left something out: what is only on its way is younger."""
@@ -237,13 +248,19 @@ class Reading:
             feed.check()
 
     # ---------------------------------------------------------------- FeedReader
-    def take(self, cursor: Cursor, bodies: Bodies, indexes: list[int], streams: list[tuple[int, bytes]], after: int, upto: int) -> bool:
+    def take(
+        self, cursor: Cursor, bodies: Bodies, indexes: list[int], positions: Sequence[int], streams: list[tuple[int, bytes]],
+        after: int, upto: int,
+    ) -> bool:  # fmt: skip
         session, options = cursor.sub.session, self._state.options
+        if cursor.sub.ends:
+            return True
         if session.held or session.room(session.window.size + cursor.sub.reads.batch_size) < len(indexes):
             return False
         if session.window.unsent_bytes + session.reserved_bytes > options.unsent_bytes_max:
             return False
-        self._new(session, cursor.sub, cursor.shard, True, streams, after, upto, bodies, indexes)
+        bodies = at_head(cursor, bodies, indexes, positions, self._places(cursor))
+        self._new(session, cursor.sub, cursor.sub.terms, cursor.shard, True, streams, after, upto, bodies, indexes)
         session.places[cursor] = None
         self._state.stir(session)
         return True
@@ -255,15 +272,14 @@ class Reading:
 
     # ---------------------------------------------------------------- numbers
     def _new(
-        self, session: Session, sub: Subscription, shard: int, merged: bool, streams: list[tuple[int, bytes]], after: int, upto: int,
-        bodies: Bodies, indexes: Sequence[int],
+        self, session: Session, sub: Subscription, terms: Terms, shard: int, merged: bool, streams: list[tuple[int, bytes]],
+        after: int, upto: int, bodies: Bodies, indexes: Sequence[int],
     ) -> None:  # fmt: skip
-        terms = sub.terms
         if sub.retained_topics is not None:
             for index in indexes:
                 if bodies.messages[index][3] & RETAIN:
                     sub.retained_topics[bodies.messages[index][0]] = None
-        indexes, firsts = bodies.select(indexes, session.client, terms)
+        indexes, firsts = bodies.select(indexes, session.reader, terms)
         if not firsts:
             return
         count1, count2 = _counts(firsts)
@@ -284,7 +300,7 @@ class Reading:
     def copy(self, session: Session, sub: Subscription, values: list[bytes]) -> None:
         """Retained messages: those with a number become rows of the session, and leave when these are committed."""
         bodies = Bodies(values)
-        indexes, firsts = bodies.select(range(len(values)), session.client, sub.terms, retained=True)
+        indexes, firsts = bodies.select(range(len(values)), session.reader, sub.terms, retained=True)
         if not firsts:
             return
         count1, count2 = _counts(firsts)
@@ -342,9 +358,9 @@ class Reading:
         assert values is not None
         if again.number not in session.ranges.open:
             return
-        bodies = Bodies(values)
+        bodies = Bodies(values, options=again.terms.options)
         numbers: Sequence[int]
-        indexes, firsts = bodies.select(range(len(values)), session.client, again.terms, retained=again.shard == COPIES)
+        indexes, firsts = bodies.select(range(len(values)), session.reader, again.terms, retained=again.shard == COPIES)
         if reread.lost or _counts(firsts) != (again.count1, again.count2):
             split = bisect_left(indexes, reread.before)
             before, behind = _counts(firsts[:split]), _counts(firsts[split:])

@@ -15,12 +15,13 @@ from functools import partial
 from typing import TypeAlias
 
 from sessions.committing import Home
+from sessions.frames import Replay
 from sessions.state import State
-from shards.frames import Reply, Route, Routed, WorkDone, WorkTaken
+from shards.frames import Replayed, Reply, Route, Routed, WorkDone, WorkTaken
 from shards.ids import home_of_sub, token_of_sub
 
-RoutedAt: TypeAlias = Callable[[int, int], None]
-"""Called with each shard and the position from which the route holds there."""
+RoutedAt: TypeAlias = Callable[[int, int, Replayed | None], None]
+"""Called with each shard, the position from which the route holds there, and where a replay begins and ends."""
 
 
 class _Removal:
@@ -37,17 +38,17 @@ class Routes:
     def __init__(self, state: State, replaced: Callable[[Home], None]) -> None:
         self._state = state
         self._replaced = replaced
-        self._adds: list[tuple[int, bytes, bytes, RoutedAt]] = []
+        self._adds: list[tuple[int, bytes, bytes, RoutedAt, Replay | None]] = []
         self._removals: list[tuple[int, bytes, _Removal]] = []
         self._removing: dict[int, None] = {}
         """Of these the home has said that they are gone, and not every shard has answered yet."""
         self._finished: dict[Home, None] = {}
 
-    def add(self, client: bytes, sub_id: int, filter: bytes, then: RoutedAt) -> None:
+    def add(self, client: bytes, sub_id: int, filter: bytes, then: RoutedAt, replay: Replay | None = None) -> None:
         """Nothing happens, and nobody waits for it, when the session has ended meanwhile: the home pushes its work, which may
         come before the answer to the commit with which this was begun.  That answer comes before the one to the removal."""
         if sub_id not in self._removing:
-            self._adds.append((sub_id, filter, client, then))
+            self._adds.append((sub_id, filter, client, then, replay))
 
     def remove(self, home: Home, client: bytes, sub_id: int, filter: bytes) -> None:
         """The work row of this removal is committed."""
@@ -62,10 +63,11 @@ class Routes:
             removals, self._removals = self._removals[: size - len(adds)], self._removals[size - len(adds) :]
             for shard in range(state.n_shards):
                 entry = Route(
-                    [(sub_id, filter) for sub_id, filter, _, _ in adds],
+                    [(sub_id, filter) for sub_id, filter, *_ in adds],
                     [(sub_id, filter) for sub_id, filter, _ in removals],
-                    tuple([client for _, _, client, _ in adds]),
+                    tuple([client for _, _, client, *_ in adds]),
                     tuple(_fences(removals)),
+                    tuple([replay.at(shard, index) for index, (*_, replay) in enumerate(adds) if replay is not None]),
                 )
                 state.ask(shard, [entry], partial(self._answered, shard, adds, removals))
         for home in self._finished:
@@ -75,13 +77,14 @@ class Routes:
         self._finished.clear()
 
     def _answered(
-        self, shard: int, adds: list[tuple[int, bytes, bytes, RoutedAt]], removals: list[tuple[int, bytes, _Removal]], replies: list[Reply]
-    ) -> None:
+        self, shard: int, adds: list[tuple[int, bytes, bytes, RoutedAt, Replay | None]], removals: list[tuple[int, bytes, _Removal]],
+        replies: list[Reply],
+    ) -> None:  # fmt: skip
         (routed,) = replies
         assert isinstance(routed, Routed)
-        position = routed.position
-        for _, _, _, then in adds:
-            then(shard, position)
+        position, replayed = routed.position, iter(routed.replays)
+        for _, _, _, then, replay in adds:
+            then(shard, position, Replayed(*next(replayed)) if replay is not None else None)
         for _, _, removal in removals:
             removal.left -= 1
             if not removal.left:

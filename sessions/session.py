@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sessions.options import Reads
 from sessions.ranges import Range, RangeLog, Terms
@@ -19,7 +19,7 @@ from sessions.seqno import SPAN_MAX, Track
 from sessions.window import Window
 from shards.entries import Letter
 from shards.frames import Gone, Place
-from shards.rows import ACTIVE, LossRow, SubscriptionRow, pack_row, u64
+from shards.rows import ACTIVE, LossRow, SubscriptionRow, pack_subscription, u64
 
 if TYPE_CHECKING:
     from sessions.retained import RetainedJob
@@ -33,9 +33,10 @@ class Cursor:
     is behind and polls: `asked` while a poll is under way, `waiting` while it is in the session's queue for one.
     saved: the place in the row, None when there is no row yet.
     looking: it was at the head, and asks only because nothing had been heard for a while.
+    past: what of this shard is history of a replay.  history: the terms of that, made of those of the subscription.
     """
 
-    __slots__ = ("asked", "head", "looking", "place", "saved", "shard", "sub", "waiting")
+    __slots__ = ("asked", "head", "history", "looking", "past", "place", "saved", "shard", "sub", "waiting")
 
     def __init__(self, sub: Subscription, shard: int, place: Place, saved: Place | None) -> None:
         self.sub = sub
@@ -46,16 +47,30 @@ class Cursor:
         self.asked = False
         self.waiting = False
         self.looking = False
+        self.past = NOT_PAST
+        self.history: Terms | None = None
+
+
+class Past(NamedTuple):
+    """Positions up to `upto` are history; of that, what was published since and until then is wanted (0: all)."""
+
+    upto: int
+    since_ms: int = 0
+    until_ms: int = 0
+
+
+NOT_PAST = Past(-1)
 
 
 class Subscription:
     """An active subscription.  cursors: one per shard when it has a route, which it has at QoS 1 and 2, and at QoS 0 when it was
-    made under store_qos0; else none.  starts: as in its row.  reads: how it reads now.  ended: it was removed.
+    made under store_qos0; else none.  starts: as in its row.  reads: how it reads now.  ended: it was removed.  past: of a replay, by
+    shard; ends: it is over when that has been read.
 
     retained_topics: while retained messages are being copied, the topics of newer ones that came through the store.
     """
 
-    __slots__ = ("cursors", "ended", "reads", "retained_topics", "session", "starts", "sub_id", "terms")
+    __slots__ = ("cursors", "ended", "ends", "past", "reads", "retained_topics", "session", "starts", "sub_id", "terms")
 
     def __init__(self, session: Session, terms: Terms, starts: list[tuple[int, int]]) -> None:
         self.session = session
@@ -64,6 +79,8 @@ class Subscription:
         self.starts = starts
         self.reads = session.reads
         self.cursors: list[Cursor] = []
+        self.past: dict[int, Past] = {}
+        self.ends = False
         self.ended = False
         self.retained_topics: dict[bytes, None] | None = None
 
@@ -76,9 +93,16 @@ class Subscription:
         there until garbage is collected."""
         self.cursors = []
 
+    def add_cursor(self, shard: int, place: Place, saved: Place | None) -> Cursor:
+        cursor = Cursor(self, shard, place, saved)
+        cursor.past = self.past.get(shard, NOT_PAST)
+        self.cursors.append(cursor)
+        return cursor
+
     def row(self, state: int = ACTIVE) -> bytes:
         terms = self.terms
-        return pack_row(SubscriptionRow(terms.filter, terms.qos, terms.options, terms.identifier, state, self.starts))
+        past = (self.ends, [(shard, *past) for shard, past in self.past.items()]) if self.past else ()
+        return pack_subscription(SubscriptionRow(terms.filter, terms.qos, terms.options, terms.identifier, state, self.starts, past))
 
 
 class Reread:
@@ -100,12 +124,15 @@ class Session:
     __slots__ = (
         "adding", "after_commit", "again", "attached", "busy", "client", "commits_done", "committing", "conn", "dropped", "held", "home",
         "in_heartbeat", "in_lazy", "later", "letters", "link", "losses", "newest_loss", "one", "operations", "places", "progress_dirty",
-        "queries", "ranges", "reads", "received", "releases", "removals", "rereads", "reserved", "reserved_bytes", "retained", "rows",
-        "running", "session_id", "starving", "subs", "two", "uncertain", "untold", "window",
+        "queries", "ranges", "reader", "reads", "received", "releases", "removals", "rereads", "reserved", "reserved_bytes", "retained",
+        "rows", "running", "session_id", "starving", "subs", "two", "uncertain", "untold", "window",
     )  # fmt: skip
 
     def __init__(self, client: bytes, session_id: int, home: int, one: Track, two: Track, ranges: RangeLog) -> None:
         self.client = client
+        self.reader = client.partition(b"\0")[0]
+        """Whose own messages a subscription with No Local leaves out: behind a zero, which is in no client id, gateways name a second
+        session of a client (gateway.second)."""
         self.session_id = session_id
         self.home = home
         # The connection: `conn` stays after it is gone, because what it caused is committed in its name.

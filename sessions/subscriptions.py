@@ -5,6 +5,7 @@
     new, without        commit "active" -> SUBACK; it is live only
     known               the same row with the new options, committed -> SUBACK; the route and the places stay
     known, other kind   a new subscription takes the place of the old one in the commit that makes it active
+    replay              the same, and in each shard it begins where the shard says; one with an end is removed there
     removed             commit the end of the rows and the work row -> UNSUBACK -> the routes are removed
 
 A subscription granted QoS 1 or 2 has a route; one granted QoS 0 has one if store_qos0 was on when it was made.  One that is
@@ -26,14 +27,15 @@ from functools import partial
 
 from mqtt.reason import ReasonCode
 from sessions.committing import Committing, Home
-from sessions.frames import Subacked, Subscribe, Unsubacked, Unsubscribe
+from sessions.frames import Replay, Subacked, Subscribe, Unsubacked, Unsubscribe
 from sessions.ranges import Terms
 from sessions.reading import Reading
 from sessions.retained import Retained
 from sessions.routes import Routes
-from sessions.session import Cursor, Session, Subscription, place_key, sub_key
+from sessions.session import Past, Session, Subscription, place_key, sub_key
 from sessions.state import Later, State
-from shards.frames import Place
+from shards.frames import NO_END, Place, Replayed
+from shards.frames import PLACE as PLACE_KEPT
 from shards.ids import sub_id
 from shards.rows import ADDING, PLACE, SUBSCRIPTION, WORK, pack_row
 
@@ -45,7 +47,7 @@ class Operation:
     """One SUBSCRIBE or UNSUBSCRIBE.  left: filters that are not done.  granted: new or changed subscriptions that want
     their retained messages."""
 
-    __slots__ = ("codes", "conn", "filters", "frame", "granted", "left")
+    __slots__ = ("codes", "conn", "filters", "frame", "granted", "kept_since_ms", "left")
 
     def __init__(self, frame: Subscribe | Unsubscribe) -> None:
         self.frame = frame
@@ -55,6 +57,7 @@ class Operation:
         self.codes = [0] * len(rows)
         self.left = 0
         self.granted: list[Subscription] = []
+        self.kept_since_ms = 0
 
     def goes_on(self, session: Session) -> bool:
         """Whether the connection that asked for it is still there."""
@@ -62,19 +65,22 @@ class Operation:
 
 
 class _Adding:
-    """A subscription on its way to being active, in the place of `old`, which has QoS 0 if there is one."""
+    """A subscription on its way to being active, in the place of `old`, which has no route unless this is a replay."""
 
-    __slots__ = ("done", "finish", "old", "operation", "positions", "session", "sub")
+    __slots__ = ("done", "finish", "old", "operation", "positions", "replay", "replayed", "session", "sub")
 
     def __init__(
-        self, session: Session, operation: Operation, sub: Subscription, old: Subscription | None, finish: Callable[[bool], None]
-    ) -> None:
+        self, session: Session, operation: Operation, sub: Subscription, old: Subscription | None, replay: Replay | None,
+        finish: Callable[[bool], None],
+    ) -> None:  # fmt: skip
         self.session = session
         self.operation = operation
         self.sub = sub
         self.old = old
+        self.replay = replay
         self.finish = finish
         self.positions: dict[int, int] = {}
+        self.replayed: dict[int, Replayed] = {}
         self.done = False
 
     @property
@@ -123,22 +129,28 @@ class Subscriptions:
     def _subscribe(self, session: Session, operation: Operation, frame: Subscribe) -> None:
         last = {row[0]: index for index, row in enumerate(frame.filters)}
         operation.left = len(last)
+        replay = Replay(*frame.replay) if frame.replay else None
         for index, (filter, qos, options, handling) in enumerate(frame.filters):
             if last[filter] != index:
                 # Named again further on: only the last one takes effect, as if they had come in separate packets.
                 operation.codes[index] = qos
                 continue
-            self._one_filter(session, operation, index, filter, qos, options, handling, frame.identifier)
+            self._one_filter(session, operation, index, filter, qos, options, handling, frame.identifier, replay)
 
     def _one_filter(
-        self, session: Session, operation: Operation, index: int, filter: bytes, qos: int, options: int, handling: int, identifier: int
-    ) -> None:
+        self, session: Session, operation: Operation, index: int, filter: bytes, qos: int, options: int, handling: int, identifier: int,
+        replay: Replay | None,
+    ) -> None:  # fmt: skip
         old = session.subs.get(filter)
+        # One that was to end goes on as another one.
+        begins = replay is not None or (old is not None and old.ends)
         wants_retained = handling != _NEVER and (handling != _IF_NEW or old is None)
-        routed = qos > 0 or self._state.options.store_qos0 or (old is not None and old.routed)
-        if old is not None and old.routed == routed:
+        routed = replay is not None or qos > 0 or self._state.options.store_qos0
+        routed = routed or (old is not None and old.routed and not old.ends)
+        if old is not None and old.routed == routed and not begins:
             terms = Terms(old.sub_id, filter, qos, options, identifier)
             changed = Subscription(session, terms, old.starts)
+            changed.past = old.past
             self._committing.put(session, SUBSCRIPTION, sub_key(old.sub_id), changed.row())
             self._then(session, operation, lambda: self._changed(session, operation, index, old, terms, wants_retained))
             return
@@ -156,21 +168,24 @@ class Subscriptions:
         home.last_sub += 1
         terms = Terms(sub_id(home.shard, home.token, home.last_sub), filter, qos, options, identifier)
         sub = Subscription(session, terms, [])
+        sub.ends = replay is not None and replay.until != NO_END
         session.adding += 1
 
         def finish(active: bool) -> None:
             session.adding -= 1
             if active:
                 self._activate(session, sub, old)
-                if wants_retained:
+                if wants_retained and not sub.ends:
                     operation.granted.append(sub)
             operation.codes[index] = qos if active else ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
             self._filter_done(session, operation)
 
         if routed:
-            self._add(_Adding(session, operation, sub, old, finish))
+            self._add(_Adding(session, operation, sub, old, replay, finish))
         else:
             self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), sub.row())
+            if old is not None and old.routed:
+                self._end(session, old)
             self._put_replaced(session, old)
             self._then(session, operation, lambda: finish(True))
 
@@ -193,23 +208,31 @@ class Subscriptions:
     def _row_committed(self, adding: _Adding) -> None:
         if adding.goes_on:
             sub = adding.sub
-            self._routes.add(
-                adding.session.client, sub.sub_id, sub.terms.filter, lambda shard, position: self._routed(adding, shard, position)
-            )
+            self._routes.add(adding.session.client, sub.sub_id, sub.terms.filter, partial(self._routed, adding), adding.replay)
 
-    def _routed(self, adding: _Adding, shard: int, position: int) -> None:
+    def _routed(self, adding: _Adding, shard: int, position: int, replayed: Replayed | None) -> None:
         adding.positions[shard] = position
+        if replayed is not None:
+            adding.replayed[shard] = replayed
         if len(adding.positions) < self._state.n_shards or not adding.goes_on:
             return
         session, sub = adding.session, adding.sub
-        sub.starts = sorted(adding.positions.items())
+        places = {shard: _begins(adding, shard) for shard in sorted(adding.positions)}
+        sub.starts = [(shard, place.cut) for shard, place in places.items()]
+        kept = adding.replay.since_value if adding.replay is not None and adding.replay.since == PLACE_KEPT else 0
+        sub.past = {shard: Past(found.upto, found.since_ms or kept, found.until_ms) for shard, found in sorted(adding.replayed.items())}
+        adding.operation.kept_since_ms = max(
+            [adding.operation.kept_since_ms, *(found.kept_since_ms for found in adding.replayed.values())]
+        )  # fmt: skip
         self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), sub.row())
         self._committing.put(session, WORK, sub_key(sub.sub_id), None)
-        for shard, position in sub.starts:
-            cursor = Cursor(sub, shard, Place(position), Place(position))
-            sub.cursors.append(cursor)
-            session.places[cursor] = None
-        self._put_replaced(session, adding.old)
+        for shard, place in places.items():
+            session.places[sub.add_cursor(shard, place, place)] = None
+        old = adding.old
+        if old is not None and old.routed:
+            # From here on nothing takes this back but the end of the connection, and then the rows decide.
+            self._end(session, old)
+        self._put_replaced(session, old)
         session.on_commit(lambda: self._active(adding))
 
     def _active(self, adding: _Adding) -> None:
@@ -260,7 +283,7 @@ class Subscriptions:
 
     # ---------------------------------------------------------------- in memory
     def _activate(self, session: Session, sub: Subscription, old: Subscription | None) -> None:
-        if old is not None:
+        if old is not None and not old.ended:
             self._end(session, old)
         session.subs[sub.terms.filter] = sub
         self._state.counters.subscribed += 1
@@ -270,13 +293,26 @@ class Subscriptions:
         """Before a connection reads: what was changed to QoS 0 is live only from now on."""
         if self._state.options.store_qos0:
             return
+        for sub in [sub for sub in session.subs.values() if sub.ends and not sub.terms.qos]:
+            for cursor in sub.cursors:
+                session.places.pop(cursor, None)
+            self._put_removed(session, sub)
+            del session.subs[sub.terms.filter]
+            sub.let_go()
         for sub in session.subs.values():
             if sub.routed and not sub.terms.qos:
                 for cursor in sub.cursors:
                     session.places.pop(cursor, None)
-                sub.cursors, sub.starts = [], []
+                sub.cursors, sub.starts, sub.past = [], [], {}
                 self._put_removed(session, sub)
                 self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), sub.row())
+
+    def through(self, session: Session, sub: Subscription) -> None:
+        """It has read what it was made for.  One that is being changed is looked at again, unless that is its end."""
+        if sub.terms.filter not in session.busy:
+            self._state.counters.replays_ended += 1
+            self._end(session, sub)
+            self._put_replaced(session, sub)
 
     def _end(self, session: Session, sub: Subscription) -> None:
         self._reading.end(session, sub)
@@ -310,7 +346,7 @@ class Subscriptions:
             session.busy.pop(filter, None)
         frame = operation.frame
         if isinstance(frame, Subscribe):
-            self._state.to_gateway(session.link, Subacked(session.conn, frame.packet_id, operation.codes))
+            self._state.to_gateway(session.link, Subacked(session.conn, frame.packet_id, operation.codes, operation.kept_since_ms))
             for sub in operation.granted:
                 self._retained.begin(session, sub)
         else:
@@ -324,11 +360,26 @@ class Subscriptions:
     def turn(self) -> None:
         for late in self._late.due(self._state.now_ms):
             adding = self._adding.pop(late, None)
-            if adding is not None and adding.goes_on:
-                self._give_up(adding)
-            elif adding is not None:
+            if adding is None:
+                continue
+            if not adding.goes_on:
                 adding.sub.let_go()
+            elif adding.old is None or not adding.old.ended:
+                self._give_up(adding)
 
     @property
     def next_ms(self) -> int | None:
         return self._late.next_ms
+
+
+def _begins(adding: _Adding, shard: int) -> Place:
+    """Where it begins to read a shard.  A place that a client has kept is taken as it is, unless it is beyond this shard: then the shard
+    has lost what it stood for, and it begins with what comes."""
+    position, found, replay = adding.positions[shard], adding.replayed.get(shard), adding.replay
+    if found is None or replay is None:
+        return Place(position)
+    if replay.since == PLACE_KEPT:
+        place = Place(*replay.places[shard])
+        if max(place.cut, place.horizon) <= position:
+            return place
+    return Place(found.after)

@@ -76,7 +76,6 @@ from shards.frames import (
     Retain,
     Retained,
     Route,
-    Routed,
     Superseded,
     Work,
     WorkDone,
@@ -89,6 +88,7 @@ from shards.judging import Judging
 from shards.leases import LeaseTable
 from shards.options import ShardOptions
 from shards.owners import Owners
+from shards.past import Past
 from shards.publishing import Publishing
 from shards.reading import Reader
 from shards.retained import NOTHING_WAITS, RetainedHome
@@ -149,6 +149,7 @@ class ShardCore:
         self._writers = Writers(engine, shard, slots, self._publishing, self._telling.tell_subscribers)
         self._leases = LeaseTable(engine, store, self._clock, self._routes)
         self.retention = Retention(shard, max(slots.shards) + 1, engine, store, self._leases, options)
+        self._past = Past(store, self._clock, self.retention.rewound)
         self._answering = Answering(
             self._draft, self._owners, self._reader, self._routes, self._retained, self._leases, self.retention, self._cuts, self._homes,
             store, ns,
@@ -157,9 +158,7 @@ class ShardCore:
             engine, store, self._homes, self._owners, self._inbox, timers, self._clock, options, self.retention, self._writers,
             self._delayed, self._retained,
         )  # fmt: skip
-        self._space = 0
-        self._elapsed_us = 0
-        self._marked_ms = 0
+        self._space = self._elapsed_us = self._marked_ms = 0
         self._begun = False
 
     # ------------------------------------------------------------------ what the shell may look at
@@ -397,7 +396,7 @@ class ShardCore:
                 return self._owners.own(draft, name), 0
             case Commit():
                 return self._owners.commit(draft, entry, out), self._settle(out, wall_ms)
-            case Route(add, remove, clients, fences):
+            case Route(add, remove, clients, fences, _):
                 for home, token in fences:
                     self._fences.raise_to(draft, home, token)
                 for index, (sub_id, topic_filter) in enumerate(add):
@@ -406,7 +405,7 @@ class ShardCore:
                 for sub_id, _ in remove:
                     self._routes.remove(draft, sub_id)
                 # The retained copies of everything before this point must be home before the subscriber is told.
-                return Routed(self._clock.take()), self._retained.newest_waiting
+                return self._past.routed(draft, entry), self._retained.newest_waiting
             case WorkDone():
                 return self._owners.work_done(draft, entry), 0
             case Retain(source, items):

@@ -94,7 +94,7 @@ class Ending:
             rows = draft.scan(prefix, left + 1, start if start.startswith(prefix) else prefix)
             for key, value in rows[:left]:
                 if family == SUBSCRIPTION:
-                    topic_filter, qos, _, _, state, starts = unpack_row(value)
+                    topic_filter, qos, _, _, state, starts, *_ = unpack_row(value)
                     # One of QoS 0 has a route where store_qos0 is, or was, in force.
                     if qos or starts or state == ADDING:
                         suffix = key[len(prefix) :]

@@ -13,7 +13,7 @@ class Publish(NamedTuple):
     """Messages of one connection in the order they were received.  Columns of equal length.
 
     flags: low nibble of each PUBLISH's first byte (DUP 8, QoS 2|4, RETAIN 1), shards.persistence.NOT_STORED for a message
-    that no durable session gets from the store, and NOT_PERMITTED.  packet_ids: 0 at QoS 0.
+    that no durable session gets from the store, PERSIST for one that is stored for nobody too, and NOT_PERMITTED.  packet_ids: 0 at QoS 0.
     bodies: property length, properties, payload (MQTT 5 form, without topic alias).
     QoS 0 messages are here only to be retained (or stored under store_qos0).
     keep_ids: the publisher's session outlives the connection, so its QoS 2 ids are rows of its home.
@@ -183,23 +183,54 @@ class CommitDone(NamedTuple):
     code: int
 
 
+NO_END, LATEST, EARLIEST, WALL, STEADY, PLACE = range(6)
+"""What a replay begins with, or ends before: the moment of its Route; what is the oldest; a time of the wall clock, or steady time, in
+milliseconds; a position up to which everything is known."""
+
+
+class Replay(NamedTuple):
+    """An added subscription, by its number in `add`, wants messages from before it.  until: only those, up to there."""
+
+    number: int
+    since: int
+    since_value: int
+    until: int = NO_END
+    until_value: int = 0
+
+
+class Replayed(NamedTuple):
+    """after < position <= upto and since_ms <= published at < until_ms (0: not asked) is what a replay wants of this shard.
+
+    kept_since_ms: something of it was dropped, and what was published from this time of the wall clock on was not; 0: nothing was."""
+
+    after: int
+    upto: int
+    since_ms: int
+    until_ms: int
+    kept_since_ms: int
+
+
 class Route(NamedTuple):
     """Durable routes of this shard: (sub id, filter).  Repeats change nothing; a removal names the id it removes.
 
     clients: whose subscription each added one is, by which a sweep finds routes of which nobody knows.
     fences: (home, owner token) of who removes what an older owner had begun: that one adds no more (shards.fences).
+    replays: a Replay of each added one that begins in the past.
     """
 
     add: list[tuple[int, bytes]]
     remove: list[tuple[int, bytes]]
     clients: Sequence[bytes] = ()
     fences: Sequence[tuple[int, int]] = ()
+    replays: Sequence[Sequence[int]] = ()
 
 
 class Routed(NamedTuple):
-    """Every matching message of this shard with a greater position is stored for the added subscriptions."""
+    """Every matching message of this shard with a greater position is stored for the added subscriptions.  replays: a Replayed of each
+    Replay."""
 
     position: int
+    replays: Sequence[Sequence[int]] = ()
 
 
 class WorkDone(NamedTuple):

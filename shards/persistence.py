@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 NOT_STORED = 0x10
 """In the flags of a message on its way (not of a stored one), above the four bits of the PUBLISH packet."""
+PERSIST = 0x40
+"""There too: its publisher wants it stored, whoever has subscribed.  What NOT_STORED, or its QoS, keeps out stays out."""
 
 
 def stored_flags(store_qos0: bool) -> bytes:

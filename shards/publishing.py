@@ -3,8 +3,8 @@
 One call per connection and frame, with columns; the loop over its messages is the hottest of the shard.  A topic's route,
 key and home are remembered per topic, stamped with the generations they depend on.
 
-Holds: a message is stored when a route before it in the log matches it, exactly once per acknowledgement; a QoS 2 id of a
-session that outlives its connection is put in the same record as its message.
+Holds: a message is stored when a route before it in the log matches it, or its publisher says so, exactly once per acknowledgement;
+a QoS 2 id of a session that outlives its connection is put in the same record as its message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shards.frames import NOBODY, NOT_PERMITTED, REFUSED_QUOTA, REFUSED_RULES, R
 from shards.homes import Homes
 from shards.incoming import Incoming
 from shards.messages import HAS_EXPIRY, HAS_PROPERTIES, RETAIN, encode_message
-from shards.persistence import NOT_STORED, Persistence, stored_flags
+from shards.persistence import NOT_STORED, PERSIST, Persistence, stored_flags
 from shards.retained import RetainedHome
 from shards.routes import Routes
 from shards.slots import SlotTable
@@ -108,7 +108,7 @@ class Publishing:
                 codes[index] = REFUSED_RULES
                 plain = False
                 continue
-            stores = topic.wanted and stored[flags]
+            stores = (topic.wanted or flags & PERSIST) and stored[flags]
             if not stores and not flags & 1:
                 codes[index] = NOBODY
                 counters.nobody += 1

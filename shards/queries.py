@@ -26,7 +26,7 @@ class Place(NamedTuple):
 class Segment(NamedTuple):
     """Messages that become one range.  Reading (filter, streams, after, upto, merged) again gives the same messages.
 
-    merged: in position order over the streams; else stream by stream in the listed order.
+    merged: in position order over the streams; else stream by stream in the listed order, so many messages of each (`counts`).
     """
 
     streams: list[tuple[int, bytes]]
@@ -35,6 +35,7 @@ class Segment(NamedTuple):
     merged: bool
     positions: list[int]
     values: list[bytes]
+    counts: Sequence[int] = ()
 
 
 class Load(NamedTuple):

@@ -137,7 +137,7 @@ class Reader:
         streams = sweep.streams
         at = bisect_left(streams, (place.generation, place.static), key=lambda item: (item[0], item[1].static))
         segments: list[Segment] = []
-        whole = Segment([], cut, horizon, False, [], [])
+        whole, counts = Segment([], cut, horizon, False, [], []), list[int]()
         count, size, keys = ask.count_max, ask.bytes_max, KEYS_PER_POLL
         stop: Place | None = None
         # Gone as a whole, and those of which only one read met damage.
@@ -158,10 +158,11 @@ class Reader:
             values = [value for _, value in read.messages]
             if values and read.done and not goes_on:
                 whole.streams.append(reference)
+                counts.append(len(values))
                 whole.positions.extend(positions)
                 whole.values.extend(values)
             elif values:
-                segments.append(Segment([reference], after, read.place, False, positions, values))
+                segments.append(Segment([reference], after, read.place, False, positions, values, [len(values)]))
             used = sum(len(value) for value in values)
             count, size, keys = count - len(values), size - used, keys - max(len(values), 1)
             if not read.done or count <= 0 or size <= 0 or keys <= 0:
@@ -177,7 +178,7 @@ class Reader:
         if whole.values:
             # In the order in which they were read: a stream gone on with first, whole ones, one that was broken off last.
             first = 1 if segments and segments[0].after != cut else 0
-            segments.insert(first, whole)
+            segments.insert(first, whole._replace(counts=counts))
         gone = self._moved_over(sweep, place, stop, [*met, *damaged]) if met or damaged or sweep.gone else ()
         if stop is not None:
             return Polled(stop, segments, False, gone)

@@ -127,7 +127,7 @@ class Retention:
             self._examiner.told(shard, result)
 
     def rewound(self, position: int) -> None:
-        """A session reads again from here on: what was found out of the sessions before is not true any more."""
+        """A session reads again from here on, or a subscription begins here: what was found out of the sessions is not true any more."""
         self._examiner.forget_above(position)
 
     def ask(self, draft: Draft, token: int, elapsed_us: int) -> tuple[tuple[int, Query], ...]:

@@ -91,9 +91,17 @@ def unpack_row(value: bytes) -> list[Any]:
     return list(row[1:])
 
 
+def pack_subscription(row: SubscriptionRow) -> bytes:
+    """Only one that began in the past has the last element."""
+    return pack_row(row if row.past else row[:-1])
+
+
 def pack_range(row: RangeRow) -> bytes:
-    """Only a range of which something was lost has the last element."""
-    return pack_row(row if row.lost else row[:-1])
+    """Only a range that a replay has bounded by time has the last two elements, and only that or one of which something was lost the
+    one before."""
+    if row.since_ms or row.until_ms:
+        return pack_row(row)
+    return pack_row(row[:-2] if row.lost else row[:-3])
 
 
 def pack_progress(row: ProgressRow) -> bytes:
@@ -152,10 +160,12 @@ ADDING, ACTIVE = 0, 1
 
 
 class SubscriptionRow(NamedTuple):
-    """One subscription of a session.  qos: granted.  options: bit 0 no local, bit 1 retain as published, bit 3 upgrade QoS.
+    """One subscription of a session.  qos: granted.  options: bit 0 no local, bit 1 retain as published, bit 3 upgrade QoS, bit 4 messages
+    carry their positions.
 
     identifier 0: none.  starts: (shard, position) from which its messages count; empty when it has no route: at QoS 0,
-    unless it was made under store_qos0.
+    unless it was made under store_qos0.  past: of a replay; whether it ends with its history, and (shard, up to which position it is
+    history, since and until when it was published, 0: not asked) of each shard.
     """
 
     filter: bytes
@@ -164,6 +174,7 @@ class SubscriptionRow(NamedTuple):
     identifier: int
     state: int
     starts: list[tuple[int, int]]
+    past: Sequence[Any] = ()
 
 
 class RangeRow(NamedTuple):
@@ -172,6 +183,8 @@ class RangeRow(NamedTuple):
     Self-contained: a later change or removal of the subscription does not change what a range delivers.
     first1/count1: sequence numbers on the QoS 1 track; first2/count2 on the QoS 2 track, in the order of the segment.
     lost: which of them were closed as lost: first and count on the QoS 1 track and on the QoS 2 track, four numbers for each time.
+    options: as in SubscriptionRow, and bit 5: it is history of a replay.  since_ms, until_ms: what was published before, or from then on,
+    is left out; 0: nothing.
     """
 
     sub_id: int
@@ -190,6 +203,8 @@ class RangeRow(NamedTuple):
     count2: int
     copies: list[bytes]
     lost: Sequence[int] = ()
+    since_ms: int = 0
+    until_ms: int = 0
 
 
 class ProgressRow(NamedTuple):

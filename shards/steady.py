@@ -67,6 +67,10 @@ class WallRow:
         """No moment at which the wall clock showed this or more was before this steady time."""
         return wall_ms - max(0, *(step.offset_ms for step in self.steps)) if self.steps else wall_ms
 
+    def latest_steady_ms(self, wall_ms: int) -> int:
+        """No moment at which the wall clock showed less than this was at this steady time, or later."""
+        return wall_ms - min(0, *(step.offset_ms for step in self.steps)) if self.steps else wall_ms
+
 
 class SteadyClock:
     """Opened from the row, or in a new store from the wall clock; then told of each reading."""

@@ -47,8 +47,8 @@ _RANGE_CHUNK_COUNT = 256
 _RANGE_CHUNK_BYTES = 1 << 20
 _NO_LIMIT = 1 << 62
 # Behind the rows of the learned structure, before every static key (docs/formats.md, "Time marks").
-_TIME_MARK = bytes(7) + b"\x01"
-_TIME_MARKS_END = bytes(7) + b"\x02"
+TIME_MARK = bytes(7) + b"\x01"
+TIME_MARKS_END = bytes(7) + b"\x02"
 
 
 class StaleKey(ValueError):
@@ -147,7 +147,7 @@ class Store:
         Sparse: the caller decides how often. It says where a reading by time begins, for people; it orders nothing.
         """
         for generation in self._layouts:
-            ops.append((generation, _TIME_MARK + position.to_bytes(8, "big"), wall_ms.to_bytes(8, "big")))
+            ops.append((generation, TIME_MARK + position.to_bytes(8, "big"), wall_ms.to_bytes(8, "big")))
 
     # ---- reading
 
@@ -181,8 +181,8 @@ class Store:
     def _position_in(self, infos: list[GenerationInfo], wall_ms: int) -> int:
         reached: int | None = None
         for info in infos:
-            start = _TIME_MARK
-            while marks := self._engine.scan(info.id, start, _TIME_MARKS_END, 1000):
+            start = TIME_MARK
+            while marks := self._engine.scan(info.id, start, TIME_MARKS_END, 1000):
                 for key, value in marks:
                     if int.from_bytes(value, "big") >= wall_ms:
                         return info.since if reached is None else reached

@@ -7,10 +7,10 @@ a subscription behind its place, the shard looks up in the generation itself: a 
 all its life and has missed nothing.
 
 A session that has been found to want nothing of the generation is not asked for again.  That is right, as an answer never turns back: a
-place only grows, save that somebody moves it back by hand, and then we are told and begin again (Rewound); what is behind it and matches
-was handed out before it moved, in the same commit that has the range; a new subscription begins above everything that is sealed, and one
-that is being made holds until it is known where.  So the rows are gone over once for each generation, and the first session that holds
-it is looked at again, once a second, until it lets go.
+place only grows, save that somebody moves it back by hand, or subscribes into the past, and then we are told and begin again (Rewound,
+Replay); what is behind it and matches was handed out before it moved, in the same commit that has the range; a new subscription begins
+above everything that is sealed, and one that is being made holds until it is known where.  So the rows are gone over once for each
+generation, and the first session that holds it is looked at again, once a second, until it lets go.
 
 Nothing is known of a home that has not answered, so it holds.  Everything here is bounded per turn.
 """

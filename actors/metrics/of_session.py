@@ -37,6 +37,7 @@ COUNTERS: Final = counters("holdfast_session", "session", {
     "subscribed": "Filters that sessions have subscribed to.",
     "subscribe_late": "SUBACKs sent although a shard was away.",
     "unsubscribed": "Filters that sessions have unsubscribed from.",
+    "replays_ended": "Subscriptions that were made for history alone (`replay-until`), and have read it.",
     "retained": "Retained messages given to sessions.",
     "routes_removed": "Routes that were removed.",
     "routes_collected": "Routes that no subscription stood behind, found by the sweep: a fault of ours, and mended.",

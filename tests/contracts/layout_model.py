@@ -204,5 +204,5 @@ class Range(NamedTuple):
 
     @property
     def ask(self) -> ReadRange:
-        _, (streams, after, upto, merged, _, _) = self
+        _, (streams, after, upto, merged, *_) = self
         return ReadRange(self.filter, streams, after, upto, merged)

@@ -287,7 +287,7 @@ class ModelShard:
             taken = self._bounded(found, left)
             done = len(taken) == len(found)
             upto = place.horizon if done else taken[-1][0]
-            segments.append(Segment([stream], after, upto, False, [p for p, _ in taken], [v for _, v in taken]))
+            segments.append(Segment([stream], after, upto, False, [p for p, _ in taken], [v for _, v in taken], [len(taken)]))
             left = left._replace(count_max=left.count_max - len(taken), bytes_max=left.bytes_max - sum(len(v) for _, v in taken))
             if not done or left.count_max <= 0 or left.bytes_max <= 0:
                 return Polled(Place(place.cut, place.horizon, stream[0], stream[1], upto), segments, False, over(stream[0]))

@@ -22,6 +22,7 @@ from shards.rows import (
     pack_place,
     pack_progress,
     pack_row,
+    pack_subscription,
     u64,
     unpack_row,
 )
@@ -40,7 +41,7 @@ def test_subscribe_over_three_shards_step_by_step() -> None:
     key = u64(sub)
 
     assert s.gateway(Subscribe(conn, 11, [(b"a/#", 2, 3, 2)], 5)) == []
-    adding = pack_row(SubscriptionRow(b"a/#", 2, 3, 5, ADDING, []))
+    adding = pack_subscription(SubscriptionRow(b"a/#", 2, 3, 5, ADDING, []))
     commit = Commit(1, CLIENT, conn, conn, [(SUBSCRIPTION, key, adding), (WORK, key, pack_row((b"a/#",))), (PROGRESS, b"", FRESH)], [])
     effects = s.tick()
     ask = s.asked[0]
@@ -52,7 +53,7 @@ def test_subscribe_over_three_shards_step_by_step() -> None:
     s.answer()
     starts = [(shard, model.position) for shard, model in enumerate(s.shards)]
 
-    active = pack_row(SubscriptionRow(b"a/#", 2, 3, 5, ACTIVE, starts))
+    active = pack_subscription(SubscriptionRow(b"a/#", 2, 3, 5, ACTIVE, starts))
     puts = [(SUBSCRIPTION, key, active)]
     puts += [(PLACE, key + bytes((shard,)), pack_place(Place(start))) for shard, start in starts]
     commit = Commit(1, CLIENT, conn, conn, [*puts, (PROGRESS, b"", FRESH)], [(WORK, key)])
@@ -128,7 +129,7 @@ def test_qos_0_makes_no_route_and_no_place() -> None:
     s.tick()
     (commit,) = s.commits()
     assert families(commit) == "qu"
-    assert SubscriptionRow(*unpack_row(commit.puts[0][2])) == (b"#", 0, 1, 4, ACTIVE, [])
+    assert SubscriptionRow(*unpack_row(commit.puts[0][2])) == (b"#", 0, 1, 4, ACTIVE, [], ())
     assert s.commit() == [ToGateway(GATEWAY, Subacked(conn, 1, [0]))]
     assert s.tick() == []
 

@@ -16,7 +16,7 @@ from shards.frames import (
     Work,
     WorkDone,
 )  # fmt: skip
-from shards.rows import ACTIVE, LOSS, PLACE, PROGRESS, RANGE, SUBSCRIPTION, SubscriptionRow, pack_row, u64
+from shards.rows import ACTIVE, LOSS, PLACE, PROGRESS, RANGE, SUBSCRIPTION, SubscriptionRow, pack_subscription, u64
 from tests.shards.harness import G, Harness, S, publish
 
 KEPT_MS = 600_000
@@ -42,7 +42,7 @@ def owner(h: Harness) -> int:
 def fill(h: Harness, client: bytes, connected: Connected, token: int, subscriptions: int, first: int = 1) -> list[int]:
     """Every kind of row that a session may have, and the routes of its subscriptions."""
     subs = list(range(first, first + subscriptions))
-    row = pack_row(SubscriptionRow(b"t", 1, 0, 0, ACTIVE, []))
+    row = pack_subscription(SubscriptionRow(b"t", 1, 0, 0, ACTIVE, []))
     puts = [(SUBSCRIPTION, u64(sub), row) for sub in subs]
     puts += [(PLACE, u64(sub) + b"\0", b"p") for sub in subs]
     puts += [(RANGE, u64(1), b"r"), (PROGRESS, b"", b"q"), (LOSS, u64(1), b"x")]

@@ -50,7 +50,7 @@ from shards.rows import (
     SessionRow,
     SubscriptionRow,
     client_key,
-    pack_row,
+    pack_subscription,
     u64,
     unpack_row,
 )
@@ -157,7 +157,7 @@ def test_commits_are_fenced_by_token_session_and_connection() -> None:
 
 
 def subscribe_row(h: Harness, client: bytes, connected: Connected, token: int, sub: int, topic_filter: bytes) -> None:
-    row = pack_row(SubscriptionRow(topic_filter, 1, 0, 0, ACTIVE, []))
+    row = pack_subscription(SubscriptionRow(topic_filter, 1, 0, 0, ACTIVE, []))
     assert h.ask(S, Commit(token, client, connected.session_id, connected.conn, [(SUBSCRIPTION, u64(sub), row)], [])) == [CommitDone(TAKEN)]
 
 

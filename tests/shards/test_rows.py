@@ -23,6 +23,7 @@ from shards.rows import (
     pack_range,
     pack_row,
     pack_session,
+    pack_subscription,
     split_client_key,
     unpack_row,
 )
@@ -42,6 +43,14 @@ GOLDEN = {
     "session of a user": (SessionRow(513, 3600, 5, 7, 0, 0, b"u"), "9801cd0201cd0e1005070000c40175"),
     "session in memory": (SessionRow(513, 3600, 5, 7, 0, 3), "9701cd0201cd0e1005070003"),
     "subscription": (SubscriptionRow(b"a/+", 1, 2, 0, rows.ACTIVE, [(0, 99)]), "9701c403612f2b0102000191920063"),
+    "subscription that began in the past": (
+        SubscriptionRow(b"a/+", 1, 18, 0, rows.ACTIVE, [(0, 99)], (True, [(0, 300, 1000, 0)])),
+        "9801c403612f2b011200019192006392c3919400cd012ccd03e800",
+    ),
+    "history of a replay": (
+        RangeRow(1, b"a", 1, 32, 0, 2, True, [(1, b"12345678")], 5, 300, 1, 10, 0, 0, [], [], 1000, 0),
+        "dc00130101c4016101200002c3919201c408313233343536373805cd012c010a00009090cd03e800",
+    ),
     "range": (
         RangeRow(1, b"a", 1, 0, 0, 2, True, [(1, b"12345678")], 5, 300, 1, 10, 0, 0, []),
         "dc00100101c4016101000002c3919201c408313233343536373805cd012c010a000090",
@@ -64,6 +73,8 @@ GOLDEN = {
 def packed(row: tuple[Any, ...]) -> bytes:
     if isinstance(row, RangeRow):
         return pack_range(row)
+    if isinstance(row, SubscriptionRow):
+        return pack_subscription(row)
     if isinstance(row, ConnectionRow):
         return pack_connection(row)
     if isinstance(row, SessionRow):

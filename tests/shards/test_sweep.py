@@ -29,6 +29,7 @@ from shards.rows import (
     client_key,
     pack_row,
     pack_session,
+    pack_subscription,
     u64,
 )  # fmt: skip
 from shards.timers import CONNECTION_END, EXPIRY, WILL
@@ -94,7 +95,7 @@ def orphan(family: bytes, suffix: bytes, value: bytes = b"x") -> tuple[bytes, by
     return client_key(family, b"gone", suffix), value
 
 
-SUB = pack_row(SubscriptionRow(b"t", 1, 0, 0, ACTIVE, []))
+SUB = pack_subscription(SubscriptionRow(b"t", 1, 0, 0, ACTIVE, []))
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ from shards.rows import (
     SubscriptionRow,
     pack_place,
     pack_row,
+    pack_subscription,
     u64,
 )  # fmt: skip
 from shards.store import GenerationInfo, TopicKey
@@ -260,7 +261,7 @@ class Stores:
         home = self.home(client)
         self.subs_made += 1
         number = sub_id(home.shard, self.tokens[home.shard], self.subs_made)
-        row = pack_row(SubscriptionRow(topic_filter, 1, 0, 0, ADDING, []))
+        row = pack_subscription(SubscriptionRow(topic_filter, 1, 0, 0, ADDING, []))
         self.commit(client, self.state(client), [(SUBSCRIPTION, u64(number), row)], [], sync=sync)
         home.commit()
         adding = Adding(client, number, topic_filter)
@@ -277,7 +278,7 @@ class Stores:
         starts = tuple(sorted(adding.starts.items()))
         places = tuple((shard, Place(position)) for shard, position in starts)
         state = self.state(adding.client)
-        puts = [(SUBSCRIPTION, u64(adding.number), pack_row(SubscriptionRow(adding.filter, 1, 0, 0, ACTIVE, list(starts))))]
+        puts = [(SUBSCRIPTION, u64(adding.number), pack_subscription(SubscriptionRow(adding.filter, 1, 0, 0, ACTIVE, list(starts))))]
         puts += [(PLACE, u64(adding.number) + bytes((shard,)), pack_place(place)) for shard, place in places]
         made = replace(state, subs=(*state.subs, Sub(adding.number, adding.filter, starts, places)))
         for (shard, generation), (since, until) in self.spans.items():

@@ -374,12 +374,12 @@ class SubackEarly(Planted):
         state: Any = core._state
 
         def make(routed: Any) -> Any:
-            def hasty(adding: Any, shard: int, position: int) -> None:
+            def hasty(adding: Any, shard: int, position: int, replayed: Any) -> None:
                 if adding.positions:
                     return
                 count, state.n_shards = state.n_shards, 1
                 try:
-                    routed(adding, shard, position)
+                    routed(adding, shard, position, replayed)
                 finally:
                     state.n_shards = count
 

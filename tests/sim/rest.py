@@ -35,7 +35,7 @@ def _routes(disks: list[Disk]) -> None:
         sessions = [split_client_key(key)[0] for key, _ in _rows(disk, SESSION)]
         for key, value in _rows(disk, SUBSCRIPTION):
             client, suffix = split_client_key(key)
-            topic_filter, qos, _, _, _, starts = unpack_row(value)
+            topic_filter, qos, _, _, _, starts, *_ = unpack_row(value)
             if client not in sessions:
                 raise Violation(f"rest: a subscription of {client.decode()} to {topic_filter.decode()} is left, and no session")
             if qos or starts:
