@@ -29,6 +29,11 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     Any: st.integers(0, 9) | st.binary(max_size=3),
 }
 
+NARROW: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
+    of_inquiries.Move: {"verb": st.sampled_from([of_inquiries.SKIP, of_inquiries.REWIND, of_inquiries.PURGE])},
+}
+"""Fields of which not every value of their type makes a frame."""
+
 
 def of(hint: Any) -> st.SearchStrategy[Any]:
     """Values of an annotation, whatever frames are made of."""
@@ -41,7 +46,8 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(of(arguments[0]), max_size=3)
     if origin is tuple:
         return st.tuples(*map(of, arguments))
-    return st.builds(hint, *(of(each) for each in get_type_hints(hint).values()))
+    fields = {name: of(each) for name, each in get_type_hints(hint).items()}
+    return st.builds(hint, **fields | NARROW.get(hint, {}))
 
 
 def bare(value: object) -> object:
