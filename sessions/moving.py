@@ -185,13 +185,14 @@ class Moving:
             self._reading.move(cursor, new)
 
     def _close(self, session: Session, ask: Move, sub_ids: set[int]) -> int:
-        """Of what was given to it and is not on its way."""
+        """Of what was given to it and is not on its way.  Of QoS 2 what was ever sent is: whether its client waits for PUBREL, only that
+        one knows."""
         one, two = session.one, session.two
         closed = 0
         for known in list(session.ranges.open.values()):
             if (known.terms.sub_id in sub_ids or not ask.filter) and _left_out(ask, known):
                 ones = range(max(known.first1, one.out + 1), max(known.first1, known.last1 + 1, one.out + 1))
-                twos = range(max(known.first2, two.out + 1), max(known.first2, known.last2 + 1, two.out + 1))
+                twos = range(max(known.first2, two.sent + 1), max(known.first2, known.last2 + 1, two.sent + 1))
                 closed += close_numbers(session, known, ones, twos)
         return closed
 

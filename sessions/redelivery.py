@@ -3,7 +3,7 @@
 A client that ends with a message, and gets it again at each connection, gets nothing else.  So of each track the oldest delivery counts
 the connections that ended with it sent and not acknowledged; the others behind it were only on their way too, and count from anew when it
 is their turn.  When it was sent again more often than the limit allows, its message enters the log once more, for the dead-letter topic, in
-the record that closes its number: it is neither lost nor done twice.
+the record that closes its number: it is neither lost nor done twice.  At QoS 2 the exchange goes on with PUBREL instead.
 
 What counts is a connection that its client ended, or left for another one; not what we, or a gateway that died, have ended.
 
@@ -54,17 +54,22 @@ class Redelivery:
     def put_away(self, session: Session, known: Range, qos: int, number: int, message: tuple[bytes, bytes, int, int], count: int) -> None:
         """message: as a Deliver frame carries it."""
         topic, body, _, _ = message
-        ones, twos = range(known.first1, known.first1), range(known.first2, known.first2)
         if qos == 1:
-            ones = range(number, number + 1)
+            close_numbers(session, known, range(number, number + 1), range(known.first2, known.first2))
         else:
-            twos = range(number, number + 1)
-        close_numbers(session, known, ones, twos)
+            self._release(session, number)
         del session.again[qos]
         dead_letter_topic = self._state.options.dead_letter_topic
         session.letters.append(Letter(dead_letter_topic, qos, dead_letter(body, topic, session.client, count)))
         self._committing.soon(session)
         session.tell_when_committed(lambda: self._committed(session.client, topic, count))
+
+    def _release(self, session: Session, number: int) -> None:
+        """As if PUBREC had come: whether the client has sent one that never arrived, and waits for PUBREL, only that one knows."""
+        session.received[number] = gate = session.next_commit
+        session.releases.append((gate, [session.two.packet_id(number)]))
+        session.window.inflight += 1
+        session.progress_dirty = True
 
     def _committed(self, client: bytes, topic: bytes, count: int) -> None:
         self._state.counters.dead_letters += 1
