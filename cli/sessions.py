@@ -10,7 +10,7 @@ from actors.inquiry import clients as of_clients
 from actors.inquiry import sessions as inquiry
 from actors.inquiry import subscriptions as of_subscriptions
 from actors.inquiry.asking import Asking, Page
-from actors.inquiry.lag import Lag, Lags
+from actors.inquiry.lag import Lag, looking
 from actors.inquiry.sessions import Session
 from actors.inquiry.stored import Stored
 from actors.inquiry.subscriptions import Subscription
@@ -85,12 +85,12 @@ def lag(
 
     async def asks(asking: Asking) -> tuple[list[Lag], tuple[str, ...]]:
         async with Stored(asking) as stored:
-            lags = Lags(asking, stored)
+            with looking(asking, stored) as lags:
 
-            async def page(cursor: str) -> Page[Lag]:
-                return await inquiry.lags_page(asking, lags, cursor)
+                async def page(cursor: str) -> Page[Lag]:
+                    return await inquiry.lags_page(asking, lags, cursor)
 
-            return await pages(page, None, lambda one: bool(one.messages))
+                return await pages(page, None, lambda one: bool(one.messages))
 
     found, missing = ask(data_dir, asks)
     found = sorted(found, key=lambda one: (-one.messages, one.client))[:top]

@@ -33,7 +33,7 @@ from actors.inquiry import sessions as inquiry
 from actors.inquiry.asking import Page
 from actors.inquiry.clients import COUNT_MAX
 from actors.inquiry.facts import facts, when
-from actors.inquiry.lag import Lag, Lags
+from actors.inquiry.lag import Lag, looking
 from actors.inquiry.sessions import Session
 
 TOP_MAX: Final = 100
@@ -83,12 +83,13 @@ def add(app: FastAPI, broker: Broker) -> None:
             behind = None if like_clientid is None else lambda row: behind_client(row[0].home, row[0].client)
             return page(await gathered(ask, cursor, limit, lambda row: wanted(row[0].client), behind), shown)
         async with broker.stored() as (asking, stored):
-            lags = Lags(asking, stored)
+            with looking(asking, stored) as lags:
 
-            async def with_lag(cursor: str, count: int) -> Page[tuple[Session, Lag | None]]:
-                return await inquiry.page_with_lag(asking, lags, cursor, count, wanted)
+                async def with_lag(cursor: str, count: int) -> Page[tuple[Session, Lag | None]]:
+                    return await inquiry.page_with_lag(asking, lags, cursor, count, wanted)
 
-            return page(await gathered(with_lag, cursor, min(limit, WITH_LAG_MAX)), shown)
+                found = await gathered(with_lag, cursor, min(limit, WITH_LAG_MAX))
+            return page(found, shown)
 
     @app.get(f"{API}/sessions/{{clientid}}", response_model=OneSession, responses=ANSWERS | NOT_THERE, tags=TAGS)
     async def session(clientid: ClientId) -> JSONResponse:
@@ -110,14 +111,14 @@ def add(app: FastAPI, broker: Broker) -> None:
         away: dict[str, None] = {}
         found: list[Lag] = []
         async with broker.stored() as (asking, stored):
-            lags = Lags(asking, stored)
-            cursor, more = "", True
-            while more:
-                rows = await inquiry.lags_page(asking, lags, cursor)
-                away.update(dict.fromkeys(rows.missing))
-                found += [one for one in rows.rows if one.messages]
-                found = sorted(found, key=lambda one: (-one.messages, one.client))[:TOP_MAX]
-                cursor, more = rows.cursor, bool(rows.cursor)
+            with looking(asking, stored) as lags:
+                cursor, more = "", True
+                while more:
+                    rows = await inquiry.lags_page(asking, lags, cursor)
+                    away.update(dict.fromkeys(rows.missing))
+                    found += [one for one in rows.rows if one.messages]
+                    found = sorted(found, key=lambda one: (-one.messages, one.client))[:TOP_MAX]
+                    cursor, more = rows.cursor, bool(rows.cursor)
         return as_of, found, tuple(away)
 
     shared = Shared(furthest, FURTHEST_FRESH_S)

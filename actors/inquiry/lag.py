@@ -11,7 +11,8 @@ for one that is written to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -71,10 +72,10 @@ def no_rest() -> None:
 class Lags:
     """Of one look, however long it takes: messages of each shard are told as of the first question.  counted: by earlier looks."""
 
-    def __init__(self, asking: Asking, stored: Stored, counted: Counted | None = None, rest: Rest = no_rest) -> None:
+    def __init__(self, asking: Asking, stored: Stored, counted: Counted, rest: Rest = no_rest) -> None:
         self._asking = asking
         self._stored = stored
-        self._counted = counted or Counted()
+        self._counted = counted
         self._rest = rest
         config = stored.config
         self._period_ms = config.durable_sessions.message_retention_period.ms
@@ -194,6 +195,13 @@ class Lags:
             self._left[shard] = {number: None if held else max(0, left_ms) for number, _, _, _, left_ms, held in rows}
         unreads = self._unreads.get(shard)
         return self._left[shard].get(generation, unreads.periods.get(generation) if unreads is not None else None)
+
+
+@contextmanager
+def looking(asking: Asking, stored: Stored) -> Iterator[Lags]:
+    """For whoever asks now; what was counted for those before is not counted again."""
+    with stored.counting() as counted:
+        yield Lags(asking, stored, counted)
 
 
 class _UnderWay:

@@ -18,12 +18,13 @@ from actors.inquiry.clients import at_home, connections, shown
 from actors.inquiry.homes import prefixed, within
 from actors.inquiry.stored import Stored
 from actors.inquiry.subscriptions import Kept, kept_by
+from actors.inquiry.unread import reached
 from actors.reader.views import Seen
 from mqtt.body import strip_properties
 from sessions.bodies import QOS1, QOS2, Bodies
 from sessions.inquiry_frames import ROWS_MAX, PlacesOf, PlacesTold
 from sessions.ranges import COPIES, Terms
-from shards.generations import GenerationDropped
+from shards.generations import GenerationDropped, GenerationId
 from shards.messages import RETAIN, header
 from shards.queries import Place
 from shards.rows import PROGRESS, RANGE, ProgressRow, RangeRow, client_key, unpack_row
@@ -218,7 +219,7 @@ def _unread(wanted: list[tuple[Kept, Place]], count_max: int, seen: Seen) -> lis
         for since, generation, stream in islice(_streams(one.row.filter, place, seen), STREAMS_MAX):
             if len(of_one) > count_max and since > max(position for position, _, _ in of_one):
                 break
-            after = max(_reached(place, generation, stream.static), since - 1)
+            after = max(reached(place, generation, stream.static), since - 1)
             try:
                 read = seen.view.read(generation, stream, after, seen.cut - 1, count_max + 1, _BYTES_MAX)
             except GenerationDropped:
@@ -229,7 +230,7 @@ def _unread(wanted: list[tuple[Kept, Place]], count_max: int, seen: Seen) -> lis
     return sorted(found, key=lambda row: row[0])[: count_max + 1]
 
 
-def _streams(filter: bytes, place: Place, seen: Seen) -> Iterator[tuple[int, int, Stream]]:
+def _streams(filter: bytes, place: Place, seen: Seen) -> Iterator[tuple[int, GenerationId, Stream]]:
     """(since, generation, stream) of what may have something, the oldest generation first."""
     for info in sorted(seen.view.generations(), key=lambda info: info.since):
         if info.until is not None and info.until <= place.cut:
@@ -239,11 +240,3 @@ def _streams(filter: bytes, place: Place, seen: Seen) -> Iterator[tuple[int, int
                 yield info.since, info.id, stream
         except GenerationDropped:
             continue
-
-
-def _reached(place: Place, generation: int, static: bytes) -> int:
-    """How far it has come in this stream (shards.queries.Place)."""
-    if not place.horizon:
-        return place.cut
-    here, there = (generation, static), (place.generation, place.static)
-    return place.horizon if here < there else place.position if here == there else place.cut

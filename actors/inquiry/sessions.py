@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from actors.inquiry.asking import Asking, Page
 from actors.inquiry.clients import COUNT_MAX, AtHome, Kind, at_home, at_homes, connections, shown
 from actors.inquiry.homes import Cursor, Found, prefixed, within
-from actors.inquiry.lag import Lag, Lags, unfinished_by
+from actors.inquiry.lag import Lag, Lags, looking, unfinished_by
 from actors.inquiry.stored import Stored
 from sessions.inquiry_frames import CLIENTS_MAX, LoadedSession, SessionsOf, SessionsTold
 from shards.ids import EXPIRY_NEVER
@@ -103,7 +103,8 @@ async def lag(asking: Asking, stored: Stored, client: str) -> tuple[Lag | None, 
     found = await at_home(asking, client, missing)
     if found is None:
         return None, tuple(missing)
-    lags = await Lags(asking, stored).of(found[1].shard, [found[1]], missing)
+    with looking(asking, stored) as look:
+        lags = await look.of(found[1].shard, [found[1]], missing)
     return (lags[0] if lags else None), tuple(missing)
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from actors.asking import NotReached
 from actors.inquiry.asking import Asking
+from actors.inquiry.stretches import Counted
 from actors.reader.shard_side import ShardAway
 from actors.reader.views import Seen, Views
 from actors.snapshot import settings_in_force
@@ -22,7 +24,9 @@ from actors.topology import member_name
 from shards.frames import Entry, Reply
 from shards.queries import Ask, Told
 
-WITHIN_SECONDS = 5.0
+WITHIN_SECONDS: Final = 5.0
+BOUND_EVERY: Final = 32
+"""Looks; after so many, what they have counted is held to its bound."""
 Result = TypeVar("Result")
 
 
@@ -35,6 +39,9 @@ class Stored:
         self.config = settings_in_force(asking.topology)
         self._scratch = tempfile.TemporaryDirectory(prefix="holdfast-look-", dir=scratch)
         self._views: Views | None = None
+        self._counted: list[Counted] = []
+        """Those that nobody counts in, the one used last at the end."""
+        self._looks = 0
 
     async def __aenter__(self) -> Self:
         topology = self.asking.topology
@@ -61,6 +68,17 @@ class Stored:
         except ShardAway:
             missing[member_name("shard", shard)] = None
             return None
+
+    @contextmanager
+    def counting(self) -> Iterator[Counted]:
+        """What earlier looks have counted, for one look.  Those that look at the same time have one each, so cuts ascend in each."""
+        counted = self._counted.pop() if self._counted else Counted()
+        # Not given back by a look that was broken off: a thread may still count in it.
+        yield counted
+        self._looks += 1
+        if self._looks % BOUND_EVERY == 0:
+            counted.bound()
+        self._counted.append(counted)
 
 
 class _Side:

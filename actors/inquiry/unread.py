@@ -140,7 +140,7 @@ class Unreads:
             end = upto if info.until is None else min(upto, info.until)
             try:
                 for stream, stretches in self._streams_in(info.id, filter):
-                    after = max(_reached(place, info.id, stream.static), info.since - 1)
+                    after = max(reached(place, info.id, stream.static), info.since - 1)
                     if after >= end or not whole:
                         continue
                     behind = stretches.behind(after, end, COUNT_MAX - count, partial(self._some, info.id, stream))
@@ -174,7 +174,7 @@ class Unreads:
         return Some(columns.rows, upto if columns.done else columns.place, first)
 
 
-def _reached(place: Place, generation: GenerationId, static: bytes) -> int:
+def reached(place: Place, generation: GenerationId, static: bytes) -> int:
     """How far it has come in this stream (shards.queries.Place)."""
     if not place.horizon:
         return place.cut

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from actors.inquiry import clients, retained, sessions, subscriptions
 from actors.inquiry.asking import Asking, Page
 from actors.inquiry.homes import BadCursor
-from actors.inquiry.lag import Lags
+from actors.inquiry.lag import Lags, looking
 from actors.inquiry.stored import Stored
+from actors.inquiry.stretches import Counted
+from shards.view import StoreView
 from tests.actors.hand import Ended, Hand
 from tests.actors.one_loop import OneLoop
 
@@ -100,7 +103,8 @@ async def test_lag_is_what_was_stored_and_not_acknowledged(tmp_path: Path) -> No
         period_ms = 7 * 86_400_000
         assert lags["away"].loss_in_ms == lags["stuck"].loss_in_ms == period_ms and lags["done"] and lags["done"].loss_in_ms is None
         assert lags["away"].oldest_at_ms is not None
-        page = await sessions.lags_page(asking, Lags(asking, stored))
+        with looking(asking, stored) as lags_of_all:
+            page = await sessions.lags_page(asking, lags_of_all)
         assert {lag.client for lag in page.rows} <= {"away", "stuck", "done"} and page.missing == ()
         assert await sessions.lag(asking, stored, "p0") == (None, ())
         await stuck.close()
@@ -121,7 +125,7 @@ async def test_one_look_tells_what_is_unread_as_of_one_moment(tmp_path: Path) ->
         async def unread(lags: Lags) -> dict[str, int]:
             return {lag.client: lag.unread for lag in (await sessions.lags_page(asking, lags)).rows}
 
-        look = Lags(asking, stored)
+        look = Lags(asking, stored, Counted())
         before = {"c0": 1, "c1": 1, "c2": 1, "c3": 0, "c4": 0, "c5": 0}
         assert await unread(look) == before
         await publisher.published("a/2", "y", "y")
@@ -131,8 +135,45 @@ async def test_one_look_tells_what_is_unread_as_of_one_moment(tmp_path: Path) ->
             await back.taken()
         await back.alive()
         assert await unread(look) == before | {"c0": 0}
-        assert await unread(Lags(asking, stored)) == {"c0": 0, "c1": 3, "c2": 3, "c3": 2, "c4": 2, "c5": 2}
+        with looking(asking, stored) as another:
+            assert await unread(another) == {"c0": 0, "c1": 3, "c2": 3, "c3": 2, "c4": 2, "c5": 2}
         await back.close()
+        await publisher.close()
+
+
+async def test_what_one_look_has_counted_is_not_read_again_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at the same time have one count each; one that was broken off keeps its own, since a thread may be at it."""
+    reads: list[int] = []
+    bulk = StoreView.bulk
+
+    def counting(view: StoreView, generation: int, *rest: Any) -> Any:
+        reads.append(generation)
+        return bulk(view, generation, *rest)
+
+    monkeypatch.setattr(StoreView, "bulk", counting)
+    async with OneLoop(tmp_path) as broker, asked(broker) as (asking, stored):
+        hand = await Hand.connect(broker.port, "c", 5)
+        await hand.subscribe("a/+", 1)
+        await hand.close()
+        await broker.forgotten("c")
+        publisher = await Hand.connect(broker.port, "p", 5, expiry_s=0)
+        await publisher.published("a/1", "x", "y")
+
+        async def unread() -> int:
+            lag, _ = await sessions.lag(asking, stored, "c")
+            return lag.unread if lag is not None else -1
+
+        assert await unread() == 2 and reads
+        reads.clear()
+        assert await unread() == 2 and not reads
+        await publisher.published("a/1", "z")
+        assert await unread() == 3 and len(reads) == 1
+        with stored.counting() as one, stored.counting() as other:
+            assert one is not other
+        with pytest.raises(Ended), stored.counting() as broken:
+            raise Ended
+        with stored.counting() as one, stored.counting() as other:
+            assert broken not in (one, other)
         await publisher.close()
 
 

@@ -190,8 +190,9 @@ async def test_an_ephemeral_client_gets_history_and_what_comes_each_once_in_one_
         await until.alive()
         for each in (again, until):
             await each.close()
-        while any(shard._core.counters["routes"] or shard._core._homes._sessions.count for shard in broker.shards):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            while any(shard._core.counters["routes"] or shard._core._homes._sessions.count for shard in broker.shards):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         assert not any(gateway._core._state.seconds for gateway in broker.gateways)
 
 

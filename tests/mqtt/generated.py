@@ -228,3 +228,16 @@ def merged(packets: list[Item]) -> list[Item]:
         else:
             out.append(packet)
     return out
+
+
+# Few levels, so that filters share nodes and topics find filters.
+_few = st.sampled_from(["a", "b", "", "$x"])
+near_topics = st.lists(_few, min_size=1, max_size=4).map("/".join).filter(bool).map(str.encode)
+
+
+@st.composite
+def near_filters(draw: st.DrawFn) -> bytes:
+    levels = draw(st.lists(_few | st.just("+"), min_size=1, max_size=4))
+    if draw(st.booleans()):
+        levels[-1] = "#"
+    return ("/".join(levels) or "/").encode()

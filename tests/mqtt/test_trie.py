@@ -12,19 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mqtt.topics import matches
 from mqtt.trie import FilterTrie
-from tests.mqtt.generated import topic_filters, topic_names
-
-# Few levels, so that filters share nodes and topics find filters.
-_level = st.sampled_from(["a", "b", "", "$x"])
-_topics = st.lists(_level, min_size=1, max_size=4).map("/".join).filter(bool).map(str.encode)
-
-
-@st.composite
-def _filters(draw: st.DrawFn) -> bytes:
-    levels = draw(st.lists(_level | st.just("+"), min_size=1, max_size=4))
-    if draw(st.booleans()):
-        levels[-1] = "#"
-    return ("/".join(levels) or "/").encode()
+from tests.mqtt.generated import near_filters, near_topics, topic_filters, topic_names
 
 
 class TrieMachine(RuleBasedStateMachine):
@@ -35,7 +23,7 @@ class TrieMachine(RuleBasedStateMachine):
         self.trie: FilterTrie[int] = FilterTrie(cache_cost_max=10)
         self.pairs: list[tuple[bytes, int]] = []
 
-    @rule(topic_filter=_filters(), value=st.integers(0, 3))
+    @rule(topic_filter=near_filters(), value=st.integers(0, 3))
     def add(self, topic_filter: bytes, value: int) -> None:
         before = self.trie.generation
         new = (topic_filter, value) not in self.pairs
@@ -46,7 +34,7 @@ class TrieMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
-        pair = data.draw(st.sampled_from(self.pairs) if self.pairs else st.tuples(_filters(), st.integers(0, 3)))
+        pair = data.draw(st.sampled_from(self.pairs) if self.pairs else st.tuples(near_filters(), st.integers(0, 3)))
         before = self.trie.generation
         there = pair in self.pairs
         assert self.trie.remove(*pair) is there
@@ -54,14 +42,14 @@ class TrieMachine(RuleBasedStateMachine):
         if there:
             self.pairs.remove(pair)
 
-    @rule(topic_filter=_filters(), value=st.integers(0, 3))
+    @rule(topic_filter=near_filters(), value=st.integers(0, 3))
     def remove_what_may_not_be_there(self, topic_filter: bytes, value: int) -> None:
         there = (topic_filter, value) in self.pairs
         assert self.trie.remove(topic_filter, value) is there
         if there:
             self.pairs.remove((topic_filter, value))
 
-    @rule(topic=_topics)
+    @rule(topic=near_topics)
     def ask(self, topic: bytes) -> None:
         wanted = [value for topic_filter, value in self.pairs if matches(topic_filter, topic)]
         found = self.trie.match(topic)
