@@ -10,11 +10,11 @@ from actors.inquiry import clients as of_clients
 from actors.inquiry import sessions as inquiry
 from actors.inquiry import subscriptions as of_subscriptions
 from actors.inquiry.asking import Asking, Page
-from actors.inquiry.lag import Lag, looking
+from actors.inquiry.lag import Lag, SubscriptionLag, looking
 from actors.inquiry.sessions import Session
 from actors.inquiry.stored import Stored
 from actors.inquiry.subscriptions import Subscription
-from cli.asked import DataDir, Json, Limit, ask, end, facts, number, pages, print_json, roughly, table, when
+from cli.asked import DataDir, Json, Limit, amount, ask, end, facts, number, pages, print_json, roughly, table, when
 from cli.stores import refuse
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Sessions that outlive their connections, of a running broker.")
@@ -97,7 +97,7 @@ def lag(
     if as_json:
         print_json(found)
     elif found:
-        heads = ("CLIENT", "STATE", "BEHIND", "UNREAD", "UNFINISHED", "OLDEST", "LOSES IN")
+        heads = ("CLIENT", "STATE", "BEHIND", "UNREAD", "UNFINISHED", "BYTES", "OLDEST", "LOSES IN")
         table(heads, [_lag_cells(one) for one in found])
     else:
         print("no durable session is behind")
@@ -186,7 +186,8 @@ def _lag_of(client: str, data_dir: str, as_json: bool) -> None:
         print(f"{client} {_said(found)}")
         for one in found.subscriptions:
             unread = _at_least(one.unread, one.counted)
-            print(f"  {one.filter}, shard {one.shard}: {unread} unread{_oldest(one.oldest_at_ms)}{_gone(one.gone)}")
+            size = f" ({amount(one.unread_bytes)})" if one.unread else ""
+            print(f"  {one.filter}, shard {one.shard}: {unread} unread{size}{_oldest(one.oldest_at_ms)}{_loses_in(one)}{_gone(one.gone)}")
     end(missing)
 
 
@@ -216,8 +217,8 @@ def _lag_cells(one: Lag) -> tuple[str, ...]:
     oldest = when(one.oldest_at_ms) if one.oldest_at_ms is not None else "-"
     mark = "" if one.counted else "≥"
     return (
-        one.client, "online" if one.connected else "away", f"{mark}{one.messages}", f"{mark}{one.unread}", str(one.unfinished), oldest,
-        _loses(one),
+        one.client, "online" if one.connected else "away", f"{mark}{one.messages}", f"{mark}{one.unread}", str(one.unfinished),
+        mark + amount(one.unread_bytes), oldest, _loses(one),
     )  # fmt: skip
 
 
@@ -232,11 +233,16 @@ def _said(one: Lag) -> str:
         lost = sum(each.gone for each in one.subscriptions)
         return f"is not behind{_gone(lost)}"
     words = (
-        f"is behind by {_at_least(one.messages, one.counted)}: {one.unread} unread, {one.unfinished} unfinished{_oldest(one.oldest_at_ms)}"
+        f"is behind by {_at_least(one.messages, one.counted)}: {one.unread} unread ({amount(one.unread_bytes)}), "
+        f"{one.unfinished} unfinished{_oldest(one.oldest_at_ms)}"
     )
     if one.loss_in_ms is not None:
         return f"{words}; loses some in {roughly(one.loss_in_ms)} at the earliest"
     return f"{words}; what it has not read is held"
+
+
+def _loses_in(one: SubscriptionLag) -> str:
+    return f", lost in {roughly(one.loss_in_ms)} at the earliest" if one.loss_in_ms is not None else ""
 
 
 def _at_least(count: int, counted: bool) -> str:

@@ -11,6 +11,7 @@ for one that is written to.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,7 +35,8 @@ NO_GENERATION: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionLag:
-    """unread: messages behind the place; at least so many, unless counted.  gone: generations that were dropped behind the place."""
+    """unread: messages behind the place; at least so many, unless counted.  gone: generations that were dropped behind the place.
+    unread_bytes: of these messages, as they are stored.  behind_ms: for how long the oldest of them has been there."""
 
     filter: str
     shard: int
@@ -43,11 +45,14 @@ class SubscriptionLag:
     gone: int
     oldest_at_ms: int | None
     loss_in_ms: int | None
+    unread_bytes: int = 0
+    behind_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """messages: behind, all together: unread and unfinished.  oldest_at_ms: when the first unread one was published.
+    """messages: behind, all together: unread and unfinished.  oldest_at_ms: when the first unread one was published.  unread_bytes: of the
+    unread ones, as they are stored.  behind_ms: for how long the oldest unread one has been there.
 
     loss_in_ms: until it loses something if it goes on as it is, at least; None: never, because there is nothing behind, or because what it
     has not read is held.  missing: who was not there to say more.
@@ -63,6 +68,8 @@ class Lag:
     loss_in_ms: int | None
     held: bool
     subscriptions: tuple[SubscriptionLag, ...]
+    unread_bytes: int = 0
+    behind_ms: int | None = None
 
 
 def no_rest() -> None:
@@ -137,14 +144,18 @@ class Lags:
     ) -> Lag:  # fmt: skip
         unfinished = rows.unfinished(client) if loaded is None else loaded.waiting + loaded.inflight
         found: list[SubscriptionLag] = []
+        now_ms = time.time_ns() // 1_000_000
         for shard, filter, place in places:
             unreads = self._unreads.get(shard)
             unread = unreads.of(filter, place) if unreads is not None else None
             if unread is not None and (unread.count or unread.gone):
                 loss_in_ms = await self._loss_in(shard, unread.generation, missing) if unread.count else None
                 found.append(
-                    SubscriptionLag(shown(filter), shard, unread.count, unread.counted, unread.gone, unread.oldest_at_ms, loss_in_ms)
-                )
+                    SubscriptionLag(
+                        shown(filter), shard, unread.count, unread.counted, unread.gone, unread.oldest_at_ms, loss_in_ms, unread.bytes,
+                        _since(unread.oldest_at_ms, now_ms),
+                    )
+                )  # fmt: skip
         losses = [one.loss_in_ms for one in found]
         if unfinished:
             losses += [await self._loss_in(at, generation, missing) for at, those in rows.streams(client).items() for generation in those]
@@ -155,6 +166,7 @@ class Lags:
         return Lag(
             shown(client), connected, unread_in_all + unfinished, all(one.counted for one in found), unread_in_all, unfinished,
             min(oldest, default=None), None if held else min(counting, default=None), held, tuple(found),
+            sum(one.unread_bytes for one in found), _since(min(oldest, default=None), now_ms),
         )  # fmt: skip
 
     async def _places_now(
@@ -227,6 +239,10 @@ class _UnderWay:
             if row.shard >= 0:
                 found.setdefault(row.shard, set()).update(generation for generation, _ in row.streams)
         return found
+
+
+def _since(at_ms: int | None, now_ms: int) -> int | None:
+    return None if at_ms is None else max(0, now_ms - at_ms)
 
 
 def unfinished_by(row: ProgressRow | None) -> int:

@@ -1,4 +1,4 @@
-"""How many messages of a stream lie behind a place, for many places: a message is read about once, whoever asks, and however often.
+"""How many messages and bytes of a stream lie behind a place, for many places: a message is read about once, whoever asks, however often.
 
 A stretch is a part of a stream that has been counted: marks, and how many messages lie before each. A place within costs reading to
 the next mark, a chunk at most, and nothing when no message lies between it and a mark; counting goes on where it had ended, also an hour
@@ -22,19 +22,21 @@ NONE: Final = -1
 
 
 class Some(NamedTuple):
-    """What one read has found: so many messages up to a place, and the position of the first; NONE: there was none."""
+    """What one read has found: so many messages up to a place, the position of the first, NONE: there was none; and their bytes."""
 
     rows: int
     place: int
     first: int
+    bytes: int = 0
 
 
 class Behind(NamedTuple):
-    """whole: these are all, else there are more.  first: the position of the first; NONE: there is none."""
+    """whole: these are all, else there are more.  first: the position of the first; NONE: there is none.  bytes: of them."""
 
     rows: int
     whole: bool
     first: int
+    bytes: int = 0
 
 
 Reading = Callable[[int, int], Some]
@@ -42,12 +44,14 @@ Reading = Callable[[int, int], Some]
 
 
 class _Stretch:
-    __slots__ = ("before", "firsts", "places")
+    __slots__ = ("before", "bytes", "firsts", "places")
 
     def __init__(self, place: int) -> None:
         self.places = [place]
         self.before = [0]
         """Messages of this stretch up to each place; only differences mean something."""
+        self.bytes = [0]
+        """Their bytes, likewise."""
         self.firsts = [NONE]
         """The position of the first message between each place and the next one, if there is one."""
 
@@ -68,13 +72,13 @@ class Stretches:
         """Messages with place < position <= upto; counting ends when there are enough."""
         index, mark = self._mark(place, reading)
         stretch = self._all[index]
-        before = stretch.before[mark]
+        before, bytes = stretch.before[mark], stretch.bytes[mark]
         while stretch.places[-1] < upto and stretch.before[-1] - before < enough:
             self._extend(index, mark, upto, reading)
         first, after = NONE, mark
         while first == NONE and after < len(stretch.firsts):
             first, after = stretch.firsts[after], after + 1
-        return Behind(stretch.before[-1] - before, stretch.places[-1] >= upto, first)
+        return Behind(stretch.before[-1] - before, stretch.places[-1] >= upto, first, stretch.bytes[-1] - bytes)
 
     def _mark(self, place: int, reading: Reading) -> tuple[int, int]:
         """Which stretch, and a mark of it behind which lies what lies behind this place; made when there was none."""
@@ -86,15 +90,16 @@ class Stretches:
         mark = bisect_right(stretch.places, place) - 1
         if stretch.places[mark] == place or stretch.firsts[mark] == NONE or place < stretch.firsts[mark]:
             return index, mark
-        rows, first, after, following = 0, NONE, place, stretch.places[mark + 1]
+        rows, bytes, first, after, following = 0, 0, NONE, place, stretch.places[mark + 1]
         while after < following:
             some = reading(after, following)
-            rows, after = rows + some.rows, some.place
+            rows, bytes, after = rows + some.rows, bytes + some.bytes, some.place
             first = some.first if first == NONE else first
         mark += 1
         if rows:
             stretch.places.insert(mark, place)
             stretch.before.insert(mark, stretch.before[mark] - rows)
+            stretch.bytes.insert(mark, stretch.bytes[mark] - bytes)
             stretch.firsts.insert(mark, first)
         else:
             stretch.places[mark] = place
@@ -106,24 +111,26 @@ class Stretches:
         following = self._all[index + 1] if index + 1 < len(self._all) else None
         end = upto if following is None else min(upto, following.places[0])
         some = reading(stretch.places[-1], end)
-        rows = stretch.before[-1] + some.rows
+        rows, bytes = stretch.before[-1] + some.rows, stretch.bytes[-1] + some.bytes
         if following is not None and some.place == following.places[0]:
             # A mark from which on there is what there is from the one before it is left out, but for the last.
             same = int(rows == stretch.before[-1] and len(following.places) > 1)
             stretch.firsts[-1] = following.firsts[0] if same else some.first
             stretch.before += [rows + before - following.before[0] for before in following.before[same:]]
+            stretch.bytes += [bytes + before - following.bytes[0] for before in following.bytes[same:]]
             stretch.places += following.places[same:]
             stretch.firsts += following.firsts[same:]
             del self._all[index + 1]
         elif len(stretch.places) - 1 > mark and rows - stretch.before[-2] <= CHUNK_ROWS:
             # A mark that nobody stands at is moved, or one would be added each time that somebody looks.
-            stretch.places[-1], stretch.before[-1] = some.place, rows
+            stretch.places[-1], stretch.before[-1], stretch.bytes[-1] = some.place, rows, bytes
             if stretch.firsts[-2] == NONE:
                 stretch.firsts[-2] = some.first
         else:
             stretch.firsts[-1] = some.first
             stretch.places.append(some.place)
             stretch.before.append(rows)
+            stretch.bytes.append(bytes)
             stretch.firsts.append(NONE)
 
 

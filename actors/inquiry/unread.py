@@ -36,13 +36,14 @@ Rest = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """As lag.SubscriptionLag has it.  generation: of the first of these messages."""
+    """As lag.SubscriptionLag has it.  generation: of the first of these messages.  bytes: of them, as they are stored."""
 
     count: int
     counted: bool
     gone: int
     oldest_at_ms: int | None = None
     generation: int = 0
+    bytes: int = 0
 
 
 _NOTHING: Final = Unread(0, True, 0)
@@ -132,7 +133,7 @@ class Unreads:
     def _unread(self, filter: bytes, place: Place) -> tuple[Unread, int]:
         """(what matches behind the place and below the cut, where the places begin for which it may be something else)."""
         view, upto = self._seen.view, self._seen.cut - 1
-        count, whole = 0, True
+        count, size, whole = 0, 0, True
         first: tuple[int, GenerationInfo, Stream] | None = None
         for info in view.generations():
             if (info.until is not None and info.until <= place.cut) or not whole:
@@ -144,7 +145,7 @@ class Unreads:
                     if after >= end or not whole:
                         continue
                     behind = stretches.behind(after, end, COUNT_MAX - count, partial(self._some, info.id, stream))
-                    count, whole = count + behind.rows, behind.whole
+                    count, size, whole = count + behind.rows, size + behind.bytes, behind.whole
                     if behind.first != NONE and (first is None or behind.first < first[0]):
                         first = behind.first, info, stream
             except GenerationDropped:
@@ -157,7 +158,7 @@ class Unreads:
         position, info, stream = first
         read = view.read(info.id, stream, position - 1, position, 1, 1)
         oldest = [view.wall.wall_ms(at, published_at_of(value)) for at, value in read.messages]
-        return Unread(count, whole, gone, min(oldest, default=None), info.id), min(until, position)
+        return Unread(count, whole, gone, min(oldest, default=None), info.id, size), min(until, position)
 
     def _streams_in(self, generation: GenerationId, filter: bytes) -> list[tuple[Stream, Stretches]]:
         found = self._streams.get((generation, filter))
@@ -171,7 +172,7 @@ class Unreads:
         columns = self._seen.view.bulk(generation, stream, after, upto, CHUNK_ROWS, _CHUNK_BYTES)
         self._rest()
         first = int.from_bytes(columns.positions[:8], "little") if columns.rows else NONE
-        return Some(columns.rows, upto if columns.done else columns.place, first)
+        return Some(columns.rows, upto if columns.done else columns.place, first, columns.value_bytes)
 
 
 def reached(place: Place, generation: GenerationId, static: bytes) -> int:

@@ -32,6 +32,13 @@ LAG: Final = Metric(
     "holdfast_session_lag_messages", "gauge", _RANKED,
     f"Messages stored for a durable session and not acknowledged, of the {TOP} with the most. {_BEHIND}",
 )  # fmt: skip
+BYTES: Final = Metric(
+    "holdfast_session_lag_bytes", "gauge", _RANKED,
+    "Bytes of the messages that the same sessions have not read, as they are stored; what was given to them is not counted.",
+)  # fmt: skip
+SECONDS: Final = Metric(
+    "holdfast_session_lag_seconds", "gauge", _RANKED, "Age of the oldest message that the same sessions have not read, as of the survey."
+)
 LOSS: Final = Metric(
     "holdfast_session_time_to_loss_seconds", "gauge", _RANKED,
     f"How long until a durable session loses something of that, at least, if it goes on as it is; of the {TOP} that lose first. "
@@ -47,7 +54,7 @@ BY_LOSS: Final = Metric(
 AGE: Final = Metric("holdfast_survey_age_seconds", "gauge", (), "How old the oldest of these figures are: since the last survey began.")
 TOOK: Final = Metric("holdfast_survey_seconds", "gauge", (), "How long that survey took.")
 AWAY: Final = Metric("holdfast_survey_processes_away", "gauge", (), "Processes that did not answer it; their sessions are not in it.")
-METRICS: Final = (LAG, LOSS, OLDEST, BY_LAG, BY_LOSS, AGE, TOOK, AWAY)
+METRICS: Final = (LAG, BYTES, SECONDS, LOSS, OLDEST, BY_LAG, BY_LOSS, AGE, TOOK, AWAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,10 @@ def of_survey(surveyed: Surveyed | None, now_ms: int, name_clients: bool) -> Ite
     if surveyed is None:
         return
     for rank, lag in enumerate(surveyed.furthest[:TOP], 1):
-        yield LAG, (str(rank), lag.client if name_clients else ""), lag.messages
+        labels = str(rank), lag.client if name_clients else ""
+        yield LAG, labels, lag.messages
+        yield BYTES, labels, lag.unread_bytes
+        yield SECONDS, labels, (lag.behind_ms or 0) / 1000
     for rank, lag in enumerate(surveyed.soonest[:TOP], 1):
         yield LOSS, (str(rank), lag.client if name_clients else ""), (lag.loss_in_ms or 0) / 1000
     yield OLDEST, (), max(0, now_ms - surveyed.oldest_at_ms) / 1000 if surveyed.oldest_at_ms is not None else 0

@@ -14,6 +14,11 @@ from shards.layouts.port import Stream
 EVERYTHING = 1 << 40
 
 
+def bytes_of(positions: list[int]) -> int:
+    """The messages of a log differ in size."""
+    return sum(1 + position % 7 for position in positions)
+
+
 class Log:
     """Positions of the messages of a stream, and how many of them were read. chunk: the most that one read gives."""
 
@@ -28,11 +33,11 @@ class Log:
         self.read += len(found)
         self.reads += 1
         done = len(found) == end - begin
-        return Some(len(found), upto if done else found[-1], found[0] if found else NONE)
+        return Some(len(found), upto if done else found[-1], found[0] if found else NONE, bytes_of(found))
 
     def behind(self, place: int, upto: int) -> Behind:
         found = [position for position in self.positions if place < position <= upto]
-        return Behind(len(found), True, found[0] if found else NONE)
+        return Behind(len(found), True, found[0] if found else NONE, bytes_of(found))
 
 
 @given(
@@ -120,5 +125,5 @@ def test_counting_ends_when_there_are_enough_and_goes_on_from_there(enough: int)
     log, counting = Log(list(range(100_000)), CHUNK_ROWS), Stretches()
     first = counting.behind(-1, 200_000, enough, log.reading)
     assert not first.whole and enough <= first.rows < enough + CHUNK_ROWS
-    assert counting.behind(-1, 200_000, EVERYTHING, log.reading) == Behind(100_000, True, 0)
+    assert counting.behind(-1, 200_000, EVERYTHING, log.reading) == Behind(100_000, True, 0, bytes_of(list(range(100_000))))
     assert log.read == 100_000

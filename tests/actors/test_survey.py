@@ -101,7 +101,7 @@ async def until_after(survey: Survey, before: Surveyed | None) -> Surveyed:
 
 
 def lag(client: str, messages: int, loss_in_ms: int | None) -> Lag:
-    return Lag(client, False, messages, True, messages, 0, None, loss_in_ms, False, ())
+    return Lag(client, False, messages, True, messages, 0, None, loss_in_ms, False, (), messages * 10, messages * 1_000)
 
 
 def values(surveyed: Surveyed, name_clients: bool = False, now_ms: int = 11_000) -> dict[tuple[str, ...], float]:
@@ -116,6 +116,7 @@ def test_ranks_are_told_and_names_only_when_they_are_wanted() -> None:
     surveyed = Surveyed(1_000, 4_000, 2, 2, by_lag, by_loss, lags, lags[::-1], 500, ())
     found = values(surveyed)
     assert found[of_survey.LAG.name, "1", ""] == 50 and found[of_survey.LAG.name, "2", ""] == 20
+    assert found[of_survey.BYTES.name, "1", ""] == 500 and found[of_survey.SECONDS.name, "2", ""] == 20
     assert found[of_survey.LOSS.name, "1", ""] == 3 and found[of_survey.LOSS.name, "2", ""] == 5
     assert found[of_survey.BY_LAG.name, "10.0"] == 0 and found[of_survey.BY_LAG.name, "+Inf"] == 2
     assert found[of_survey.BY_LOSS.name, "60.0"] == 2

@@ -55,14 +55,14 @@ def answers(counting: Unreads, places: list[FilterPlace]) -> list[Unread | None]
 def told(view: View, cut: Cut, filter: bytes, after: int) -> Unread:
     """Of a place that is in no sweep, by what was written."""
     behind = [
-        (position, generation)
+        (position, generation, len(value))
         for generation, messages in cut.messages(after, cut.watermark).items()
-        for position in messages
+        for position, value in messages.items()
         if matches(filter, topic_at(position))
     ]
-    position, generation = min(behind, default=(None, 0))
+    position, generation, _ = min(behind, default=(None, 0, 0))
     gone = [one for one in view.dropped_between(after, cut.watermark, filter) if one.reason != "read"]
-    return Unread(len(behind), True, len(gone), position, generation)
+    return Unread(len(behind), True, len(gone), position, generation, sum(size for _, _, size in behind))
 
 
 def place_in(rng: random.Random, view: View, cut: Cut, filter: bytes) -> Place:

@@ -78,7 +78,7 @@ async def test_lines_for_people_and_json_for_scripts(tmp_path: Path) -> None:
         heads, row = lines(await said(tmp_path, "sessions", "lag"))
         assert row.split()[:5] == ["away", "away", "4", "4", "0"] and row.split()[-1] == "7d"
         text, filter_line, *_ = lines(await said(tmp_path, "sessions", "lag", "away"))
-        assert text.startswith("away is behind by 4 messages: 4 unread, 0 unfinished, the oldest of ")
+        assert re.match(r"away is behind by 4 messages: 4 unread \(\d+ B\), 0 unfinished, the oldest of ", text)
         assert text.endswith("; loses some in 7d at the earliest") and filter_line.startswith("  plant/+/temp, shard ")
         assert lines(await said(tmp_path, "sessions", "lag", "panel")) == ["panel is not behind"]
         shown = await told(tmp_path, "sessions", "show", "away")
