@@ -43,6 +43,7 @@ from sessions.events import (
     TellDeadLetter,
     TellLoss,
     TellMoved,
+    TellStall,
     TickEnded,
     ToFeed,
     ToGateway,
@@ -166,6 +167,11 @@ class SessionServer:
                     )  # fmt: skip
                 case TellDeadLetter(client, topic, count):
                     log.warning("session.dead_letter", client_id=_shown(client), topic=_shown(topic), sent=count)
+                case TellStall(client, filter, shard, how, after, messages, oldest_ms):
+                    log.warning(
+                        "session.stall_healed", client_id=_shown(client), filter=_shown(filter), shard=shard, was=how, stood_at=after,
+                        messages=messages, oldest_ms=oldest_ms,
+                    )  # fmt: skip
                 case TellMoved(client, verb, by, filter, to, moved, closed):
                     log.info(
                         "session.moved", client_id=_shown(client), by=by, what=("skip", "rewind", "purge")[verb],

@@ -159,6 +159,25 @@ class TellLoss:
     loss: LossRow
 
 
+UNTOLD, UNANSWERED, ASLEEP = "untold", "unanswered", "asleep"
+"""How a subscription came to get nothing: at the head, and the feed had left something out; it had asked, and was not answered; it was
+behind, had room, and did not ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellStall:
+    """A subscription had got nothing though there was something, and asked by itself: a fault of ours, mended.  after: where it stood.
+    messages: that it got by that, the oldest published so long ago."""
+
+    client: bytes
+    filter: bytes
+    shard: int
+    how: str
+    after: int
+    messages: int
+    oldest_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class TellMoved:
     """Somebody has moved places of a session, and that is committed: say who (sessions.inquiry_frames.Move).  Lost in a crash."""
@@ -196,4 +215,4 @@ class Wake:
     after_ms: int
 
 
-Effect: TypeAlias = ToGateway | AskShard | QueryShard | ToFeed | TellLoss | TellMoved | TellDeadLetter | ToInquirer | Wake
+Effect: TypeAlias = ToGateway | AskShard | QueryShard | ToFeed | TellLoss | TellStall | TellMoved | TellDeadLetter | ToInquirer | Wake

@@ -1,8 +1,9 @@
-"""Subscriptions at the head that hear nothing: after a while they ask their shard by themselves.
+"""Subscriptions that get nothing: after a while they ask their shard by themselves, or once more.
 
 Messages are pushed, so there is nothing to find, unless a wake-up got lost.  A cursor is looked at once per interval; when its
 place is the one it had at the last look, nothing has come for it, and it polls from that place, not from the end of the feed:
-what the feed wrongly left out lies between the two.
+what the feed wrongly left out lies between the two.  One that is behind, and was at the last look, and has not moved since, waits for an
+answer that does not come, or for nothing: whoever watches sees whether it may wait, as for a client that does not acknowledge.
 
 Looks come in slots, so that many silent subscriptions wake the process a few times a second, not all the time; and in each
 slot so few cursors ask that no shard notices.  What is left over is next in the slot after.  Nothing is done here when a
@@ -26,21 +27,24 @@ NEVER_MS = 1 << 61
 
 
 class Watch:
-    """One cursor, its interval, and the place that it had when it was last looked at."""
+    """One cursor, its interval, the place that it had when it was last looked at, and whether it was behind then."""
 
-    __slots__ = ("cursor", "every_ms", "place")
+    __slots__ = ("behind", "cursor", "every_ms", "place")
 
     def __init__(self, cursor: Cursor, every_ms: int) -> None:
         self.cursor: Cursor | None = cursor
         """None: it is watched no more; what waits in its queue until its time comes holds no session."""
         self.every_ms = every_ms
         self.place = cursor.place
+        self.behind = False
 
 
 class Idle:
-    def __init__(self, n_shards: int, ask: Callable[[Cursor], None]) -> None:
-        """ask: poll for a cursor that is at the head, from its own place."""
+    def __init__(self, n_shards: int, ask: Callable[[Cursor, int], int], stuck: Callable[[Cursor, int], int]) -> None:
+        """Both are told of a cursor that does not move, and since when at least; they say how many questions they have asked.  ask: it is
+        at the head, and is to poll from its own place.  stuck: it is behind."""
         self._ask = ask
+        self._stuck = stuck
         self._asking_max = ASKING_PER_SLOT * n_shards
         self._queues: dict[int, deque[tuple[int, Watch]]] = {}
         """By interval, so that each is in the order of time."""
@@ -70,17 +74,20 @@ class Idle:
         asking = 0
         for queue in self._queues.values():
             while queue and queue[0][0] <= now_ms:
-                if asking == self._asking_max:
+                if asking >= self._asking_max:
                     self._next_slot_ms = now_ms + SLOT_MS
                     return
                 _, watch = queue.popleft()
                 cursor = watch.cursor
                 if cursor is None:
                     continue
-                if cursor.head and cursor.place is watch.place:
-                    asking += 1
-                    self._ask(cursor)
-                watch.place = cursor.place
+                behind = not cursor.head
+                if cursor.place is watch.place:
+                    if not behind:
+                        asking += self._ask(cursor, now_ms - watch.every_ms)
+                    elif watch.behind:
+                        asking += self._stuck(cursor, now_ms - watch.every_ms)
+                watch.place, watch.behind = cursor.place, behind
                 self._look_later(watch, now_ms)
 
     @property

@@ -133,7 +133,9 @@ class Counters:
     polls_idle: int = 0
     """Asked without a cause, because nothing had been heard for a while."""
     stalls_healed: int = 0
-    """Of those, the ones that found what the feed had left out: a fault of ours, mended."""
+    """Subscriptions that had got nothing though there was something, and asked by themselves: a fault of ours, mended."""
+    asked_again: int = 0
+    """Questions to shards that were not answered for a while, and were asked once more."""
     dead_letters: int = 0
     """Messages that were sent in vain once too often, and published to the topic of dead letters."""
     moved: int = 0

@@ -26,17 +26,16 @@ from sessions.past import at_head, is_through, parts
 from sessions.ranges import COPIES, Terms
 from sessions.redelivery import Redelivery
 from sessions.session import Cursor, Reread, Session, Subscription
+from sessions.stalls import Stalls
 from sessions.state import Later, State, earlier
 from sessions.window import NO_GATE, Batch
 from shards.frames import Place, Poll, Polled, RangeRead, ReadRange, Segment, Told
-from shards.messages import RETAIN, published_at_of
+from shards.messages import RETAIN
 
 _QOS_BITS = QOS1 | QOS2
 PLACE_UNSAVED_US_MAX = 600_000_000
 """A subscription at the head for which nothing comes is nowhere in the rows.  So that it has not lost, after a crash, what was dropped
 since the last message for it, its place is saved when the saved one is older than that."""
-FED_WITHIN_MS = 1_000
-"""A message that is so old, and was found by a subscription that stood at the head and asked without a cause, should have come live."""
 
 
 class Reading:
@@ -44,7 +43,8 @@ class Reading:
         self._state = state
         self.feeds = [ShardFeed(state, shard, self) for shard in range(state.n_shards)]
         self._retry: Later[tuple[Session, Cursor | Reread]] = Later(state.options.retry_ms)
-        self._idle = Idle(state.n_shards, self._look_again)
+        self._stalls = Stalls(state, self.feeds)
+        self._idle = Idle(state.n_shards, self._stalls.look_again, self._stalls.wake)
         self._losses = Losses(state)
         self.committing: Committing
         self.redelivery: Redelivery
@@ -82,6 +82,7 @@ class Reading:
                 self._idle.forget(cursor)
                 self.feeds[cursor.shard].unwant(cursor)
                 cursor.asked = cursor.waiting = False
+                cursor.looking = None
                 if cursor.place != cursor.saved:
                     session.places[cursor] = None
             sub.retained_topics = None
@@ -114,6 +115,7 @@ class Reading:
             self.feeds[cursor.shard].leave(cursor)
             self._wait(session, cursor)
         cursor.place = place
+        cursor.looking = None
         session.places[cursor] = None
         session.ranges.sever()
         self.committing.soon(session)
@@ -165,7 +167,6 @@ class Reading:
                 self._polled(session, cursor, place, told)
             else:
                 # It was moved meanwhile: what this has brought was asked from another place.
-                cursor.looking = False
                 self._wait(session, cursor)
 
         poll = Poll(cursor.sub.terms.filter, place, count, bytes_max, cursor.sub.reads.renew_streams_ms)
@@ -176,9 +177,9 @@ class Reading:
             session.later[cursor] = None
             self._retry.add(self._state.now_ms, (session, cursor))
             return
-        if cursor.looking:
-            cursor.looking = False
-            self._state.counters.stalls_healed += self._should_have_come(told)
+        if cursor.looking is not None:
+            look, cursor.looking = cursor.looking, None
+            self._stalls.looked(cursor, look, told)
         # A sweep is at its end when its horizon has become the cut.
         sweep = Place(begin.cut, told.place.horizon or told.place.cut)
         for segment in told.segments:
@@ -213,19 +214,9 @@ class Reading:
         """Of its subscription in all shards, where its messages carry them."""
         return [self.place_of(each) for each in cursor.sub.cursors] if cursor.sub.terms.options & POSITIONS else ()
 
-    def _should_have_come(self, told: Polled) -> bool:
-        """Whether the feed has left something out: what is only on its way is younger."""
-        published = [published_at_of(segment.values[0]) for segment in told.segments if segment.values]
-        return min(published, default=self._state.wall_ms) <= self._state.wall_ms - FED_WITHIN_MS
-
     def _wait(self, session: Session, cursor: Cursor) -> None:
         cursor.waiting = True
         session.starving.append(cursor)
-
-    def _look_again(self, cursor: Cursor) -> None:
-        self._state.counters.polls_idle += 1
-        cursor.looking = True
-        self.feeds[cursor.shard].look_again(cursor)
 
     def turn(self) -> None:
         self._idle.turn(self._state.now_ms)

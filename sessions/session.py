@@ -32,7 +32,7 @@ class Cursor:
     head: it takes what the feed brings, and its place is the greater of `place.cut` and the end of the feed.  Otherwise it
     is behind and polls: `asked` while a poll is under way, `waiting` while it is in the session's queue for one.
     saved: the place in the row, None when there is no row yet.
-    looking: it was at the head, and asks only because nothing had been heard for a while.
+    looking: it asks only because it had got nothing for a while.
     past: what of this shard is history of a replay.  history: the terms of that, made of those of the subscription.
     """
 
@@ -46,9 +46,16 @@ class Cursor:
         self.head = False
         self.asked = False
         self.waiting = False
-        self.looking = False
+        self.looking: Look | None = None
         self.past = NOT_PAST
         self.history: Terms | None = None
+
+
+class Look(NamedTuple):
+    """how: as in sessions.events.TellStall.  at_ms: steady time; what was published later may be on its way."""
+
+    how: str
+    at_ms: int
 
 
 class Past(NamedTuple):

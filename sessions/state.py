@@ -60,6 +60,18 @@ class Later(Generic[T]):
         return self._waiting[0][0] if self._waiting else None
 
 
+class _Query:
+    """One that is not answered.  asked_ms: when last."""
+
+    __slots__ = ("ask", "asked_ms", "asker", "then")
+
+    def __init__(self, ask: Ask, asker: Asker, then: Callable[[Told | None], None], asked_ms: int) -> None:
+        self.ask = ask
+        self.asker = asker
+        self.then = then
+        self.asked_ms = asked_ms
+
+
 class State:
     def __init__(self, n_shards: int, served: frozenset[int], slots: SlotTable, options: SessionOptions) -> None:
         self.n_shards = n_shards
@@ -79,7 +91,7 @@ class State:
         self.linked = [False] * n_shards
         self._last_id = 0
         self._asked: dict[int, Callable[[list[Reply]], None]] = {}
-        self._queries: list[dict[int, tuple[Ask, Callable[[Told | None], None], Asker]]] = [{} for _ in range(n_shards)]
+        self._queries: list[dict[int, _Query]] = [{} for _ in range(n_shards)]
 
     # ---------------------------------------------------------------- gateways
     def to_gateway(self, link: int, frame: GatewayFrame) -> None:
@@ -98,7 +110,7 @@ class State:
     def query(self, shard: int, ask: Ask, asker: Asker, then: Callable[[Told | None], None]) -> None:
         """While the link is down this waits for it."""
         self._last_id += 1
-        self._queries[shard][self._last_id] = (ask, then, asker)
+        self._queries[shard][self._last_id] = _Query(ask, asker, then, self.now_ms)
         asker.queries[self._last_id] = shard
         if self.linked[shard]:
             self.effects.append(QueryShard(shard, self._last_id, ask))
@@ -106,14 +118,26 @@ class State:
     def told(self, shard: int, id: int, told: Told | None) -> None:
         found = self._queries[shard].pop(id, None)
         if found is not None:
-            _, then, asker = found
-            del asker.queries[id]
-            then(told)
+            del found.asker.queries[id]
+            found.then(told)
 
     def ask_again(self, shard: int) -> None:
         """The link is back: everything that was not answered, in the old order."""
-        for id, (ask, _, _) in self._queries[shard].items():
-            self.effects.append(QueryShard(shard, id, ask))
+        for id, query in self._queries[shard].items():
+            query.asked_ms = self.now_ms
+            self.effects.append(QueryShard(shard, id, query.ask))
+
+    def ask_once_more(self, asker: Asker, before_ms: int) -> list[tuple[int, Ask]]:
+        """What was asked last at that time or before, and is not answered though the link is whole; what that is, with its shard.
+        The second of two answers is not heard."""
+        again: list[tuple[int, Ask]] = []
+        for id, shard in asker.queries.items():
+            query = self._queries[shard][id]
+            if query.asked_ms <= before_ms and self.linked[shard]:
+                query.asked_ms = self.now_ms
+                self.effects.append(QueryShard(shard, id, query.ask))
+                again.append((shard, query.ask))
+        return again
 
     def forget_queries(self, asker: Asker) -> None:
         for id, shard in asker.queries.items():
@@ -134,5 +158,5 @@ class State:
         for conn, session in self.by_conn.items():
             assert session.conn == conn and session.attached and self.sessions[session.client] is session
         for shard, queries in enumerate(self._queries):
-            for id, (_, _, asker) in queries.items():
-                assert asker.queries[id] == shard
+            for id, query in queries.items():
+                assert query.asker.queries[id] == shard
