@@ -29,7 +29,7 @@ from shards.options import ShardOptions, StoreOptions
 from shards.rows import META
 from shards.slots import SlotTable
 from shards.steady import WALL_ROW, SteadyClock, WallRow
-from shards.store import Store, TopicKey
+from shards.store import Put, Store, TopicKey
 from tests.sim.asker import Asker
 from tests.sim.contest import Contest
 from tests.sim.disk import Disk
@@ -119,13 +119,18 @@ class ShardPart:
 
     def _watch_messages(self) -> None:
         """Which messages are stored, whatever a layout makes of them."""
-        append, appended = self.store.append, self._appended
+        writing_to, appended = self.store.writing_to, self._appended
 
-        def watched(ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
-            appended.append((position, value))
-            append(ops, key, position, value)
+        def watched(generation: int) -> tuple[Put, Callable[[bytes], None]]:
+            put, count = writing_to(generation)
 
-        self.store.append = watched  # type: ignore[method-assign]
+            def noted(ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
+                appended.append((position, value))
+                put(ops, key, position, value)
+
+            return noted, count
+
+        self.store.writing_to = watched  # type: ignore[method-assign]
 
     # ------------------------------------------------------------------ the tick
 
