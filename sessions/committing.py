@@ -192,7 +192,7 @@ class Committing:
     def _taken(self, session: Session) -> None:
         releases = session.releases
         while releases and releases[0][0] <= session.commits_done:
-            packet_ids = releases.popleft()[1]
+            packet_ids = releases.pop(0)[1]
             if session.attached:
                 self._state.outputs[session.link].pubrel(session.conn, packet_ids)
         if session.attached:

@@ -27,14 +27,15 @@ NEVER_MS = 1 << 61
 
 
 class Watch:
-    """One cursor, its interval, the place that it had when it was last looked at, and whether it was behind then."""
+    """One cursor, its interval, when it is looked at next, the place that it had at the last look, and whether it was behind then."""
 
-    __slots__ = ("behind", "cursor", "every_ms", "place")
+    __slots__ = ("at_ms", "behind", "cursor", "every_ms", "place")
 
     def __init__(self, cursor: Cursor, every_ms: int) -> None:
         self.cursor: Cursor | None = cursor
         """None: it is watched no more; what waits in its queue until its time comes holds no session."""
         self.every_ms = every_ms
+        self.at_ms = 0
         self.place = cursor.place
         self.behind = False
 
@@ -46,38 +47,36 @@ class Idle:
         self._ask = ask
         self._stuck = stuck
         self._asking_max = ASKING_PER_SLOT * n_shards
-        self._queues: dict[int, deque[tuple[int, Watch]]] = {}
+        self._queues: dict[int, deque[Watch]] = {}
         """By interval, so that each is in the order of time."""
-        self._watched: dict[Cursor, Watch] = {}
         self._next_slot_ms = 0
 
     def watch(self, cursor: Cursor, every_ms: int, now_ms: int) -> None:
         self.forget(cursor)
         if every_ms < NEVER_MS:
-            watch = self._watched[cursor] = Watch(cursor, every_ms)
+            cursor.watch = watch = Watch(cursor, every_ms)
             self._look_later(watch, now_ms)
 
     def forget(self, cursor: Cursor) -> None:
-        watch = self._watched.pop(cursor, None)
+        watch, cursor.watch = cursor.watch, None
         if watch is not None:
             watch.cursor = None
 
     def polled(self, cursor: Cursor, place: Place) -> None:
         """A poll brought nothing: its new place does not mean that something was heard."""
-        watch = self._watched.get(cursor)
-        if watch is not None:
-            watch.place = place
+        if cursor.watch is not None:
+            cursor.watch.place = place
 
     def turn(self, now_ms: int) -> None:
         if now_ms < self._next_slot_ms:
             return
         asking = 0
         for queue in self._queues.values():
-            while queue and queue[0][0] <= now_ms:
+            while queue and queue[0].at_ms <= now_ms:
                 if asking >= self._asking_max:
                     self._next_slot_ms = now_ms + SLOT_MS
                     return
-                _, watch = queue.popleft()
+                watch = queue.popleft()
                 cursor = watch.cursor
                 if cursor is None:
                     continue
@@ -92,7 +91,7 @@ class Idle:
 
     @property
     def next_ms(self) -> int | None:
-        due = [queue[0][0] for queue in self._queues.values() if queue]
+        due = [queue[0].at_ms for queue in self._queues.values() if queue]
         return max(min(due), self._next_slot_ms) if due else None
 
     def _look_later(self, watch: Watch, now_ms: int) -> None:
@@ -102,8 +101,10 @@ class Idle:
         queue = self._queues.get(watch.every_ms)
         if queue is None:
             queue = self._queues[watch.every_ms] = deque()
-        queue.append((at_ms, watch))
+        watch.at_ms = at_ms
+        queue.append(watch)
 
     def check(self) -> None:
-        queued = [watch for queue in self._queues.values() for _, watch in queue if watch.cursor is not None]
-        assert sorted(map(id, queued)) == sorted(map(id, self._watched.values()))
+        queued = [watch for queue in self._queues.values() for watch in queue if watch.cursor is not None]
+        assert len(dict.fromkeys(queued)) == len(queued)
+        assert all(watch.cursor.watch is watch for watch in queued if watch.cursor is not None)

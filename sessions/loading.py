@@ -44,7 +44,7 @@ def restore(
         ranges.restore(read_u64(suffix), value)
     session = Session(client, session_id, home, one, two, ranges)
     session.received = dict.fromkeys(map(abs, progress.received2), NO_GATE)
-    two.done.update(-number for number in progress.received2 if number < 0)
+    two.done.update(dict.fromkeys([-number for number in progress.received2 if number < 0]))
     places: dict[tuple[int, int], Place] = {}
     for suffix, value in by_family[PLACE]:
         places[read_u64(suffix), suffix[8]] = unpack_place(value)

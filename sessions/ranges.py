@@ -15,7 +15,6 @@ Holds after every call (see check):
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 from sessions.seqno import Track
@@ -118,8 +117,8 @@ class RangeLog:
         self.open: dict[int, Range] = {}
         self.fresh: dict[int, Range] = {}
         self.dead: list[int] = []
-        self._queue1: deque[Range] = deque()
-        self._queue2: deque[Range] = deque()
+        self._queue1: list[Range] = []
+        self._queue2: list[Range] = []
         self._messages_max = messages_max
         self._streams_max = streams_max
 
@@ -195,13 +194,13 @@ class RangeLog:
     def progressed2(self) -> bool:
         return self._progressed(self._queue2, self.two.committed, 2)
 
-    def _progressed(self, queue: deque[Range], committed: int, qos: int) -> bool:
+    def _progressed(self, queue: list[Range], committed: int, qos: int) -> bool:
         died = False
         while queue:
             head = queue[0]
             if (head.last1 if qos == 1 else head.last2) > committed:
                 break
-            queue.popleft()
+            del queue[0]
             if qos == 1:
                 head.open1 = False
             else:

@@ -14,7 +14,6 @@ than it); a message gets a number when it is put into the window's queue, in the
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from sessions.bodies import DUP, POSITIONS, QOS1, QOS2, Bodies
@@ -102,7 +101,7 @@ class Reading:
     def attach(self, session: Session, receive_max: int) -> None:
         """A connection: first what is unfinished, then what is new."""
         session.window.reconnect(min(receive_max, self._state.options.max_inflight))
-        session.rereads = deque([Reread(range) for range in session.ranges.open.values()])
+        session.rereads = [Reread(range) for range in session.ranges.open.values()]
         for sub in session.subs.values():
             self.begin(session, sub)
         self._state.stir(session)
@@ -145,7 +144,7 @@ class Reading:
             count = min(batch, session.room(bound))
             if count <= 0:
                 return
-            self._poll(session, session.starving.popleft(), count, min(options.poll_bytes_max, bytes_left))
+            self._poll(session, session.starving.pop(0), count, min(options.poll_bytes_max, bytes_left))
 
     def _poll(self, session: Session, cursor: Cursor, count: int, bytes_max: int) -> None:
         cursor.waiting, cursor.asked = False, True
@@ -320,7 +319,7 @@ class Reading:
             if not reread.asked:
                 self._ask_again(session, reread)
         while session.rereads and session.rereads[0].values is not None:
-            reread = session.rereads.popleft()
+            reread = session.rereads.pop(0)
             self._queue_again(session, reread)
 
     def _ask_again(self, session: Session, reread: Reread) -> None:

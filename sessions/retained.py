@@ -45,7 +45,7 @@ class Retained:
 
     def pump(self, session: Session) -> None:
         while session.retained and (session.retained[0].sub.ended or not session.retained[0].shards):
-            done = session.retained.popleft().sub
+            done = session.retained.pop(0).sub
             if not any(job.sub is done for job in session.retained):
                 done.retained_topics = None
         if not session.retained or session.rereads or session.retained[0].asked:

@@ -28,7 +28,7 @@ class Track:
         self.next = following
         self.sent = sent
         self.out = committed
-        self.done: set[int] = set()
+        self.done: dict[int, None] = {}
         # The identifier of number n is base + (n - shift) % modulus: for QoS 2, 0x8000 | n & 0x7FFF.
         self.base, self.shift, self.modulus = (1, 1, 0x7FFF) if qos == 1 else (0x8000, 0, 0x8000)
 
@@ -68,12 +68,12 @@ class Track:
     def finish(self, number: int) -> bool:
         """The delivery of this open number is over; whether that moved `committed`."""
         if number != self.committed + 1:
-            self.done.add(number)
+            self.done[number] = None
             return False
         done = self.done
         while done and number + 1 in done:
             number += 1
-            done.discard(number)
+            del done[number]
         self.committed = number
         self.reached(number)
         return True

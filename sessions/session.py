@@ -3,14 +3,16 @@
 No rules here: who changes what is in the modules named after it.  A session is in memory while a connection is attached,
 and after that until what it still had to commit is answered.
 
+What waits is in lists and dicts, also where its first one is taken away: empty they take 60 bytes, a deque 0.7 kB and a set 0.2, and most
+sessions are idle.  They are short, and where one is not, as with 10^5 subscriptions that begin to read, that costs some 30 us a poll.
+
 Commits of one session are counted: `commits_done` are answered, number `commits_done + 1` is under way while `committing`,
 and whatever is changed now goes with number `next_commit`.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sessions.options import Reads
@@ -22,6 +24,7 @@ from shards.frames import Gone, Place
 from shards.rows import ACTIVE, LossRow, SubscriptionRow, pack_subscription, u64
 
 if TYPE_CHECKING:
+    from sessions.idle import Watch
     from sessions.retained import RetainedJob
     from sessions.subscriptions import Operation
 
@@ -32,11 +35,11 @@ class Cursor:
     head: it takes what the feed brings, and its place is the greater of `place.cut` and the end of the feed.  Otherwise it
     is behind and polls: `asked` while a poll is under way, `waiting` while it is in the session's queue for one.
     saved: the place in the row, None when there is no row yet.
-    looking: it asks only because it had got nothing for a while.
+    looking: it asks only because it had got nothing for a while.  watch: by which somebody sees that.
     past: what of this shard is history of a replay.  history: the terms of that, made of those of the subscription.
     """
 
-    __slots__ = ("asked", "head", "history", "looking", "past", "place", "saved", "shard", "sub", "waiting")
+    __slots__ = ("asked", "head", "history", "looking", "past", "place", "saved", "shard", "sub", "waiting", "watch")
 
     def __init__(self, sub: Subscription, shard: int, place: Place, saved: Place | None) -> None:
         self.sub = sub
@@ -47,6 +50,7 @@ class Cursor:
         self.asked = False
         self.waiting = False
         self.looking: Look | None = None
+        self.watch: Watch | None = None
         self.past = NOT_PAST
         self.history: Terms | None = None
 
@@ -67,6 +71,7 @@ class Past(NamedTuple):
 
 
 NOT_PAST = Past(-1)
+NO_REPLAY: Mapping[int, Past] = {}
 
 
 class Subscription:
@@ -86,7 +91,7 @@ class Subscription:
         self.starts = starts
         self.reads = session.reads
         self.cursors: list[Cursor] = []
-        self.past: dict[int, Past] = {}
+        self.past = NO_REPLAY
         self.ends = False
         self.ended = False
         self.retained_topics: dict[bytes, None] | None = None
@@ -158,7 +163,7 @@ class Session:
         self.window = Window(0)
         self.received: dict[int, int] = {}
         """QoS 2 numbers above committed for which PUBREC came, and after which commit PUBREL may leave."""
-        self.releases: deque[tuple[int, list[int]]] = deque()
+        self.releases: list[tuple[int, list[int]]] = []
         """PUBRELs that wait for their commit."""
         self.again: dict[int, tuple[int, int]] = {}
         """By QoS, the oldest delivery of a track, and how many connections ended with it sent and not acknowledged."""
@@ -166,19 +171,19 @@ class Session:
         """Dead letters that the next commit takes along."""
         # Reading.
         self.subs: dict[bytes, Subscription] = {}
-        self.starving: deque[Cursor] = deque()
+        self.starving: list[Cursor] = []
         """Cursors that are behind and have no poll under way."""
-        self.rereads: deque[Reread] = deque()
+        self.rereads: list[Reread] = []
         self.later: dict[Cursor, None] = {}
         """Cursors whose shard could not answer; they are asked again after a while."""
         self.reserved = 0
         self.reserved_bytes = 0
         """Room for the answers of polls under way."""
         self.queries: dict[int, int] = {}
-        self.retained: deque[RetainedJob] = deque()
+        self.retained: list[RetainedJob] = []
         # Changes of subscriptions.
         self.busy: dict[bytes, None] = {}
-        self.operations: deque[Operation] = deque()
+        self.operations: list[Operation] = []
         self.running = 0
         self.adding = 0
         self.uncertain = False
@@ -191,8 +196,8 @@ class Session:
         self.in_lazy = False
         self.commits_done = 0
         self.committing = False
-        self.after_commit: deque[tuple[int, Callable[[], None]]] = deque()
-        self.removals: deque[tuple[int, Callable[[], None]]] = deque()
+        self.after_commit: list[tuple[int, Callable[[], None]]] = []
+        self.removals: list[tuple[int, Callable[[], None]]] = []
         """Routes to be removed, and losses to be told, after a commit: also when the session is dropped while it is under way."""
         # What is lost.
         self.untold = False
@@ -234,7 +239,7 @@ class Session:
         self.commits_done += 1
         for waiting in (self.after_commit, self.removals):
             while waiting and waiting[0][0] <= self.commits_done:
-                waiting.popleft()[1]()
+                waiting.pop(0)[1]()
 
     def drop(self) -> None:
         """Not attached, and not in memory any more."""

@@ -118,7 +118,10 @@ class State:
     def told(self, shard: int, id: int, told: Told | None) -> None:
         found = self._queries[shard].pop(id, None)
         if found is not None:
-            del found.asker.queries[id]
+            queries = found.asker.queries
+            del queries[id]
+            if not queries:
+                queries.clear()  # which lets go of its memory
             found.then(told)
 
     def ask_again(self, shard: int) -> None:

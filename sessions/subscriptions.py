@@ -32,7 +32,7 @@ from sessions.ranges import Terms
 from sessions.reading import Reading
 from sessions.retained import Retained
 from sessions.routes import Routes
-from sessions.session import Past, Session, Subscription, place_key, sub_key
+from sessions.session import NO_REPLAY, Past, Session, Subscription, place_key, sub_key
 from sessions.state import Later, State
 from shards.frames import NO_END, Place, Replayed
 from shards.frames import PLACE as PLACE_KEPT
@@ -110,7 +110,7 @@ class Subscriptions:
     def _start(self, session: Session) -> None:
         """Begin what does not touch a filter that is being changed; nothing overtakes one that waits."""
         while session.operations and not any(filter in session.busy for filter in session.operations[0].filters):
-            operation = session.operations.popleft()
+            operation = session.operations.pop(0)
             session.busy.update(operation.filters)
             session.running += 1
             if isinstance(operation.frame, Subscribe):
@@ -220,7 +220,8 @@ class Subscriptions:
         places = {shard: _begins(adding, shard) for shard in sorted(adding.positions)}
         sub.starts = [(shard, place.cut) for shard, place in places.items()]
         kept = adding.replay.since_value if adding.replay is not None and adding.replay.since == PLACE_KEPT else 0
-        sub.past = {shard: Past(found.upto, found.since_ms or kept, found.until_ms) for shard, found in sorted(adding.replayed.items())}
+        if adding.replayed:
+            sub.past = {shard: Past(found.upto, found.since_ms or kept, found.until_ms) for shard, found in sorted(adding.replayed.items())}
         adding.operation.kept_since_ms = max(
             [adding.operation.kept_since_ms, *(found.kept_since_ms for found in adding.replayed.values())]
         )  # fmt: skip
@@ -303,7 +304,7 @@ class Subscriptions:
             if sub.routed and not sub.terms.qos:
                 for cursor in sub.cursors:
                     session.places.pop(cursor, None)
-                sub.cursors, sub.starts, sub.past = [], [], {}
+                sub.cursors, sub.starts, sub.past = [], [], NO_REPLAY
                 self._put_removed(session, sub)
                 self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), sub.row())
 
@@ -344,6 +345,8 @@ class Subscriptions:
         session.running -= 1
         for filter in operation.filters:
             session.busy.pop(filter, None)
+        if not session.busy:
+            session.busy.clear()  # which lets go of its memory
         frame = operation.frame
         if isinstance(frame, Subscribe):
             self._state.to_gateway(session.link, Subacked(session.conn, frame.packet_id, operation.codes, operation.kept_since_ms))

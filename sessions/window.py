@@ -11,7 +11,6 @@ by what was sent here.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -75,7 +74,7 @@ class Window:
     def __init__(self, size: int) -> None:
         self.size = size
         self.inflight = 0
-        self.queue: deque[Batch] = deque()
+        self.queue: list[Batch] = []
         self.unsent = 0
         self.unsent_bytes = 0
         self.zeros = 0
@@ -120,7 +119,7 @@ class Window:
             sent += stop - start
             if stop < end:
                 break
-            queue.popleft()
+            del queue[0]
             self.unsent_bytes -= batch.bytes
             self.zeros -= batch.zeros
         if self.zeros and queue[0].gate <= commits_done:
@@ -130,10 +129,10 @@ class Window:
 
     def _pass(self, sink: Sink, conn: int, commits_done: int) -> int:
         """The window is full: send what leaves at QoS 0, as far as no commit is waited for."""
-        waiting: deque[Batch] = deque()
+        waiting: list[Batch] = []
         queue, sent = self.queue, 0
         while queue and queue[0].gate <= commits_done:
-            batch = queue.popleft()
+            batch = queue.pop(0)
             if not batch.zeros:
                 waiting.append(batch)
                 continue
@@ -148,7 +147,7 @@ class Window:
                 rest = batch.part([at for at in left if batch.firsts[at] & _QOS_BITS])
                 self.unsent_bytes += rest.bytes
                 waiting.append(rest)
-        queue.extendleft(reversed(waiting))
+        queue[:0] = waiting
         return sent
 
     def _send_mixed(self, batch: Batch, one: Track, two: Track) -> int:
@@ -165,7 +164,7 @@ class Window:
 
     def discard(self, one: Track, two: Track, zeros: bool) -> int:
         """Take away what is finished without having been sent, and with `zeros` what leaves at QoS 0; how many messages that were."""
-        queue, self.queue = self.queue, deque()
+        queue, self.queue = self.queue, []
         before, self.unsent, self.unsent_bytes, self.zeros = self.unsent, 0, 0, 0
         for batch in queue:
             left = range(batch.at, len(batch.firsts))
