@@ -44,7 +44,8 @@ class EphemeralSession:
         self._has_properties = version == MQTT_5
         self.window = window
         self.inflight: dict[int, int] = {}
-        self.queue: deque[Waiting] = deque()
+        self.queue: deque[Waiting] | tuple[()] = ()
+        """A deque once something has to wait: an empty one takes 0.7 kB, and few sessions are ever behind."""
         self.queue_bytes = 0
         self.kept: dict[int, GroupMessage] = {}
         """Messages of groups that wait for PUBACK, by packet id."""
@@ -65,10 +66,13 @@ class EphemeralSession:
                 self.kept[packet_id] = of_group
                 self.kept_bytes += of_group.size
             return True
-        self.queue.append((qos, head, tail, expires_ms, of_group))
+        queue = self.queue
+        if isinstance(queue, tuple):
+            queue = self.queue = deque()
+        queue.append((qos, head, tail, expires_ms, of_group))
         self.queue_bytes += len(head) + len(tail)
-        while len(self.queue) > self._count_max or self.queue_bytes > self._bytes_max:
-            _, old_head, old_tail, _, _ = self.queue.popleft()
+        while len(queue) > self._count_max or self.queue_bytes > self._bytes_max:
+            _, old_head, old_tail, _, _ = queue.popleft()
             self.queue_bytes -= len(old_head) + len(old_tail)
             self.counters.live_dropped_queue_full += 1
         return False

@@ -20,6 +20,7 @@ repeat of one that was: then it is acknowledged, because its identifier is taken
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from itertools import groupby, takewhile
 
@@ -222,6 +223,8 @@ class Inbound:
         """An answer that needs no shard goes out when the first `after` messages of the connection have theirs."""
         if connection.answered >= after and not connection.deferred:
             self._state.outbox.write(connection, data)
+        elif connection.deferred is None:
+            connection.deferred = deque([(after, data)])
         else:
             connection.deferred.append((after, data))
 
@@ -340,8 +343,9 @@ class Inbound:
             self._state.outbox.write(connection, acks(connection.version, kind, packet_ids), len(packet_ids))
 
     def _write_deferred(self, connection: Connection) -> None:
-        while connection.deferred and connection.deferred[0][0] <= connection.answered:
-            self._state.outbox.write(connection, connection.deferred.popleft()[1])
+        deferred = connection.deferred
+        while deferred and deferred[0][0] <= connection.answered:
+            self._state.outbox.write(connection, deferred.popleft()[1])
 
     def _read_again(self, connection: Connection) -> None:
         if connection.paused & OWN_BOUND and 2 * connection.unanswered <= connection.receive_max_in:

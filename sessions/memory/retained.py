@@ -64,7 +64,7 @@ class MemoryRetained:
         stirred, self.stirred = self.stirred, {}
         for session in stirred:
             while session.fetching and self._go_on(session, session.fetching[0]):
-                done = session.fetching.popleft().sub
+                done = session.fetching.pop(0).sub
                 done.retain_topics = None
 
     @property

@@ -76,12 +76,12 @@ class MemorySession:
         """When it is forgotten unless somebody comes back; 0: not, for now."""
         # Subscriptions, and the retained messages that new ones are still to get.
         self.subs: dict[bytes, MemorySub] = {}
-        self.fetching: deque[Fetch] = deque()
+        self.fetching: list[Fetch] = []
         self.queries: dict[int, int] = {}
         # Deliveries.
         self.inflight: dict[int, Delivery] = {}
         """Sent and not finished, by packet id, in the order in which they were sent first."""
-        self.again: deque[int] = deque()
+        self.again: list[int] = []
         """Packet ids of those that are still to be sent again on this connection."""
         self.queue: deque[Delivery] = deque()
         self.queue_bytes = 0
@@ -167,7 +167,7 @@ class MemorySession:
         if sink is None:
             return
         while self.again and self._out < self.window:
-            packet_id = self.again.popleft()
+            packet_id = self.again.pop(0)
             delivery = self.inflight[packet_id]
             message = delivery.message
             assert message is not None, f"{self.client!r}: packet id {packet_id} is received and to be sent again"
