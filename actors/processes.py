@@ -53,6 +53,16 @@ def start_time(pid: int) -> int | None:
     return None if found is None or _is_corpse(pid, found) else found.start_time
 
 
+def starved_s(pid: int, thread: int) -> float:
+    """How long this thread could have run and got no processor, since it began; 0 where the kernel does not count it."""
+    try:
+        with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
+            _, waited_ns, _ = file.read().split()
+    except (OSError, ValueError):
+        return 0.0
+    return int(waited_ns) / 1e9
+
+
 def _is_corpse(pid: int, found: Stat) -> bool:
     """A killed process is still there, with its locks and ports, while any of its threads is; the first one may be a zombie before."""
     if found.state not in "ZX":

@@ -29,7 +29,7 @@ from actors.belongings import started_here
 from actors.environment import driver_environment
 from actors.heartbeat import read_beat
 from actors.probe import all_answer
-from actors.processes import ProcessId, alive, end, identify, send
+from actors.processes import ProcessId, alive, end, identify, send, starved_s
 from actors.topology import Announced, ListenerInfo, Topology, member_name, read_announcements, read_needed
 
 STARTING_TICK_S = 0.05
@@ -49,11 +49,16 @@ State = Literal["starting", "running", "stopped"]
 
 @dataclass(slots=True)
 class Pulse:
-    """What a gateway's heart was last seen at."""
+    """What a gateway's heart was last seen at.  starved_s: of its thread, then."""
 
     pid: int
     count: int
     since: float
+    starved_s: float
+
+    def still_s(self, now: float, starved_s: float) -> float:
+        """So long it has stood still though it could have beaten: what it waited for a processor is the machine's."""
+        return now - self.since - max(0.0, starved_s - self.starved_s)
 
 
 class Supervisor:
@@ -229,12 +234,12 @@ class Supervisor:
             beat = read_beat(self._topology.heartbeat_path(index))
             if beat is None:
                 continue
-            pulse = self._pulses.get(index)
+            pulse, starved = self._pulses.get(index), starved_s(beat.pid, beat.thread)
             if pulse is None or (pulse.pid, pulse.count) != (beat.pid, beat.count):
-                self._pulses[index] = Pulse(beat.pid, beat.count, now)
-            elif now - pulse.since >= after:
-                self._end_stuck(index, beat.pid, now - pulse.since)
-                pulse.since = now
+                self._pulses[index] = Pulse(beat.pid, beat.count, now, starved)
+            elif (still_s := pulse.still_s(now, starved)) >= after:
+                self._end_stuck(index, beat.pid, still_s)
+                pulse.since, pulse.starved_s = now, starved
 
     def _end_stuck(self, index: int, pid: int, still_s: float) -> None:
         name = member_name("gateway", index)

@@ -40,7 +40,7 @@ class Gateway(Section):
     )
     watchdog_after: Duration = setting(
         Duration.parse("3s"),
-        "How long a loop may stand still. Shorter than any usual keep-alive, longer than any pause a busy machine causes.",
+        "How long a loop may stand still; the time in which it waits for a processor does not count. Shorter than any usual keep-alive.",
         ge=500,
         le=60_000,
     )

@@ -14,7 +14,6 @@ import pytest
 
 from actors import ROOT, WrongFloor, check_floors
 from actors.environment import driver_environment
-from actors.heartbeat import Heartbeat, read_beat
 from actors.processes import alive
 from actors.topology import Announcement, ListenerInfo, Topology, announce, read_announcements, read_dashboard, read_needed, write_needed
 from tests.actors.places import topology_in
@@ -90,23 +89,6 @@ def test_what_the_driver_says_is_read_back(tmp_path: Path) -> None:
     me = next(read_announcements(topology.run_dir)).process
     write_needed(topology.run_dir, {"raylet": me}, "127.0.0.1:8265")
     assert read_needed(topology.run_dir) == [("raylet", me)] and read_dashboard(topology.run_dir) == "127.0.0.1:8265"
-
-
-def test_a_heart_is_seen_to_beat_from_outside(tmp_path: Path) -> None:
-    """Every beat counts one; a new process puts a new heart in the old one's place, and the old one beats unseen."""
-    path = tmp_path / "g0.beat"
-    assert read_beat(path) is None
-    old = Heartbeat(path)
-    old.beat()
-    old.beat()
-    seen = read_beat(path)
-    assert seen is not None and (seen.pid, seen.count) == (os.getpid(), 2)
-    new = Heartbeat(path)
-    old.beat()
-    seen = read_beat(path)
-    assert seen is not None and seen.count == 0
-    new.close()
-    old.close()
 
 
 def test_a_ray_of_our_own_listens_to_nobody_elses_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
