@@ -113,7 +113,7 @@ def _written(root: Path, files: Sequence[ArchiveFile], directory: Path, limits: 
         )
     except Unlike as error:
         raise ArchiveError(str(error)) from error
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: of a footer that was damaged
         raise ArchiveError(f"the files of {files[0].path.rpartition('/')[0]} cannot be rewritten: {str(error).splitlines()[0]}") from error
     return [report for report in reports if isinstance(report, WrittenFile)]
 
