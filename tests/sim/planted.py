@@ -282,7 +282,7 @@ class PubrelBeforeCommit(Planted):
             def hasty(session: Any, packet_ids: list[int]) -> Any:
                 fine = pubrec(session, packet_ids)
                 while session.releases:
-                    _, waiting = session.releases.popleft()
+                    _, waiting = session.releases.pop(0)
                     for packet_id in waiting:
                         session.received[session.two.number_of(packet_id)] = NO_GATE
                     state.outputs[session.link].pubrel(session.conn, waiting)
