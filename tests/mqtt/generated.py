@@ -47,11 +47,15 @@ topic_names = st.lists(_levels, min_size=1, max_size=5).map("/".join).filter(boo
 
 
 @st.composite
-def topic_filters(draw: st.DrawFn) -> bytes:
-    levels = draw(st.lists(_levels | st.just("+"), min_size=1, max_size=5))
+def _filters_of(draw: st.DrawFn, level: st.SearchStrategy[str], levels_max: int) -> bytes:
+    levels = draw(st.lists(level | st.just("+"), min_size=1, max_size=levels_max))
     if draw(st.booleans()):
         levels[-1] = "#"
     return ("/".join(levels) or "/").encode()
+
+
+def topic_filters() -> st.SearchStrategy[bytes]:
+    return _filters_of(_levels, 5)
 
 
 _VALUES = {
@@ -235,9 +239,5 @@ _few = st.sampled_from(["a", "b", "", "$x"])
 near_topics = st.lists(_few, min_size=1, max_size=4).map("/".join).filter(bool).map(str.encode)
 
 
-@st.composite
-def near_filters(draw: st.DrawFn) -> bytes:
-    levels = draw(st.lists(_few | st.just("+"), min_size=1, max_size=4))
-    if draw(st.booleans()):
-        levels[-1] = "#"
-    return ("/".join(levels) or "/").encode()
+def near_filters() -> st.SearchStrategy[bytes]:
+    return _filters_of(_few, 4)
