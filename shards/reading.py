@@ -34,9 +34,13 @@ TAIL_EXAMINED_PER_MESSAGE = 20
 STREAMS_PER_POLL = 500
 KEYS_PER_POLL = 5000
 SWEEPS_REMEMBERED = 64
+STREAMS_REMEMBERED = 200_000
+"""Of all remembered sweeps together, but for the one that is under way: what is forgotten is matched again, in its next poll."""
 _BEHIND_ALL = 1 << 62
 
 StreamRef = tuple[int, bytes]
+_SweepKey = tuple[bytes, int, int]
+"""Filter, cut and horizon."""
 
 
 class _Sweep(NamedTuple):
@@ -53,7 +57,9 @@ class Reader:
         self._store = store
         self._waits = waits
         self._tail = tail
-        self._sweeps: OrderedDict[tuple[bytes, int, int], _Sweep] = OrderedDict()
+        self._sweeps: OrderedDict[_SweepKey, _Sweep] = OrderedDict()
+        self._remembered = 0
+        """Streams in `_sweeps`."""
         self._gone_beside: list[GenerationId] = []
         self._gone_until = 0
         """Everything that is gone was below this position when these generations were there; none goes without a change of them."""
@@ -182,7 +188,7 @@ class Reader:
         gone = self._moved_over(sweep, place, stop, [*met, *damaged]) if met or damaged or sweep.gone else ()
         if stop is not None:
             return Polled(stop, segments, False, gone)
-        self._sweeps.pop((ask.filter, cut, horizon), None)
+        self._forget((ask.filter, cut, horizon))
         return Polled(Place(horizon), segments, horizon == watermark, gone)
 
     def _streams(self, ask: Poll, cut: int, horizon: int, now_ms: int) -> _Sweep:
@@ -193,10 +199,21 @@ class Reader:
         if known is None or now_ms - known.matched_ms >= ask.renew_ms:
             self.matched += 1
             streams = [(int(generation), stream) for generation, stream in self._store.streams(ask.filter, cut)]
-            known = self._sweeps[key] = _Sweep(now_ms, streams, self._dropped(ask.filter, cut, horizon))
-            if len(self._sweeps) > SWEEPS_REMEMBERED:
-                self._sweeps.popitem(last=False)
+            known = _Sweep(now_ms, streams, self._dropped(ask.filter, cut, horizon))
+            self._remember(key, known)
         return known
+
+    def _remember(self, key: _SweepKey, sweep: _Sweep) -> None:
+        self._forget(key)
+        self._sweeps[key] = sweep
+        self._remembered += len(sweep.streams)
+        while len(self._sweeps) > 1 and (len(self._sweeps) > SWEEPS_REMEMBERED or self._remembered > STREAMS_REMEMBERED):
+            self._forget(next(iter(self._sweeps)))
+
+    def _forget(self, key: _SweepKey) -> None:
+        sweep = self._sweeps.pop(key, None)
+        if sweep is not None:
+            self._remembered -= len(sweep.streams)
 
     # ---------------------------------------------------------------- what is gone
     def _dropped(self, topic_filter: bytes, cut: int, horizon: int) -> list[Dropped]:

@@ -17,12 +17,12 @@ from actors.topology import Topology
 from config.load import from_json
 from config.schema import Config
 
-EVERY_S: Final = 0.25
+EVERY_S: Final = 0.1
 ALARM: Final = "access"
 
 
 class AccessKeeper:
-    """Looks at the files four times a second, which costs two calls of the system; reads those that changed in a thread."""
+    """Looks at the files ten times a second, which costs two calls of the system; reads those that changed in a thread."""
 
     def __init__(self, topology: Topology, name: str, settings: Watched) -> None:
         """settings: what whoever runs this looks at too; name: of that process."""

@@ -1,4 +1,4 @@
-"""How a process comes to know the rules in force: it looks for another bundle several times a second, and reads it in a thread.
+"""How a process comes to know the rules in force: it looks for another bundle twenty times a second, and reads it in a thread.
 
 Always holds: before a bundle was read that is valid, a process for which anything is configured has rules that allow nothing; one that
 cannot be read later changes nothing.
@@ -19,7 +19,7 @@ from actors.access.publishing import NAME, confirm_bundle, read_bundle, wants_ac
 from actors.snapshot import settings_in_force
 from actors.topology import Topology
 
-EVERY_MS: Final = 100
+EVERY_MS: Final = 50
 NONE: Final = Bundle(0)
 """Stands for a bundle where there is none."""
 

@@ -136,7 +136,7 @@ def test_rules_of_which_none_were_ever_good_allow_nothing(place: Place) -> None:
 
 
 def test_a_file_that_looks_the_same_is_not_read_again(place: Place) -> None:
-    """Looking is what the controller does four times a second. A file that has just changed is read, as it may change again unseen."""
+    """Looking is what the controller does ten times a second. A file that has just changed is read, as it may change again unseen."""
     source, path = rules_source(), str(place.rules)
     assert source.look(path).data == place.rules.read_bytes() and source.changed(path)
     source.now_ns = lambda: time.time_ns() + SETTLED_NS
