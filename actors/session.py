@@ -35,6 +35,7 @@ from sessions.events import (
     GatewayLinked,
     GatewayLost,
     LiveEntered,
+    OfGroup,
     QueryShard,
     Replied,
     SettingsChanged,
@@ -53,7 +54,7 @@ from sessions.events import (
     WorkReceived,
 )  # fmt: skip
 from sessions.frames import decode, encode
-from shards.frames import Feed, Frame, Live, Reply, Result, Work
+from shards.frames import Feed, Frame, Given, GroupMade, GroupNews, Live, Reply, Result, Work
 from shards.slots import SlotTable
 
 if TYPE_CHECKING:
@@ -229,6 +230,8 @@ class SessionServer:
                 self._feed(WorkReceived(shard, frame))
             case Live():
                 self._feed(LiveEntered(shard, frame))
+            case Given() | GroupNews() | GroupMade():
+                self._feed(OfGroup(shard, frame))
             case _:
                 log.error("session.unexpected_frame", shard=shard, frame=type(frame).__name__)
 

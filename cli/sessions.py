@@ -16,6 +16,7 @@ from actors.inquiry.stored import Stored
 from actors.inquiry.subscriptions import Subscription
 from cli.asked import DataDir, Json, Limit, amount, ask, end, facts, number, pages, print_json, roughly, table, when
 from cli.stores import refuse
+from mqtt.topics import is_shared
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Sessions that outlive their connections, of a running broker.")
 
@@ -124,6 +125,9 @@ def rm(
     data_dir: DataDir = "./data", as_json: Json = False,
 ) -> None:  # fmt: skip
     """End a session with everything it has; its client, if it is connected, is disconnected first. Says what is lost."""
+
+    if is_shared(client.encode()):
+        refuse(f"{client} is a shared group: it ends when its last member unsubscribes, or when the session of that one ends.")
 
     async def looks(asking: Asking) -> tuple[Session, Lag | None, tuple[str, ...]]:
         session, missing = await _session(asking, client)

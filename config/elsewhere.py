@@ -34,7 +34,7 @@ NOTHING_HERE = {
     "durable_sessions.commit_retries": _COMMIT,
     "durable_sessions.subscription_count_refresh_interval": _COUNTS,
     "durable_sessions.disconnected_session_count_refresh_interval": _COUNTS,
-    "durable_sessions.shared_subs": "shared groups are for sessions that are not durable, and have no leader",
+    "durable_sessions.shared_subs": "the session actor that owns the home of a group leads it; to be set is durable_sessions.groups",
     "mqtt.retry_interval": "nothing is sent again while a connection lasts, as MQTT 5 wants it",
     f"{_MESSAGES}.replication_options": "each shard has one copy",
     f"{_MESSAGES}.local_write_buffer.max_bytes": "what has no answer yet is bounded in bytes by gateway.link_bytes_max",

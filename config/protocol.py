@@ -173,10 +173,10 @@ class Mqtt(Section):
     )
     shared_subscription: Flag = setting(
         True,
-        "Shared subscriptions: each message that matches `$share/group/filter` goes to one member of the group, in turn over all "
-        "gateways. For sessions that end with their connection, MQTT 3.1.1 included. Sessions that outlive it get 0x9E until their "
-        "groups are built, and CONNACK tells them so. What a member leaves unacknowledged goes to another one; a gateway that dies "
-        "loses what its members had.",
+        "Shared subscriptions: each message that matches `$share/group/filter` goes to one member of the group, MQTT 3.1.1 included. "
+        "Durable sessions and others with the same filter are two groups. Of durable ones the group is stored, and what a member leaves "
+        "unacknowledged goes to another one, whatever crashes (`durable_sessions.groups`). Of others members take turns over all "
+        "gateways, and a gateway that dies loses what its members had.",
     )
 
     @model_validator(mode="after")

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from config.access import Access
 from config.admin import Admin
 from config.fields import Flag, Section, Whole, conflict, setting
+from config.groups import Groups
 from config.listeners import Listeners
 from config.pipeline import Pipeline
 from config.protocol import Mqtt
@@ -184,6 +185,7 @@ class DurableSessions(Section):
         allowed="a topic without +, # and $ at its beginning",
         effect="at once",
     )
+    groups: Groups = setting(Groups(), "Shared subscriptions (`$share/group/filter`) of durable sessions.")
     persistence: Persistence = setting(Persistence(), "Which messages are stored for durable sessions, if one has subscribed to them.")
 
 

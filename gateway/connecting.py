@@ -32,6 +32,7 @@ from mqtt.encode import encode
 from mqtt.packets import MQTT_5, Connack, Connect, Item, Properties
 from mqtt.packets import Will as WillOfPacket
 from mqtt.reason import ReasonCode
+from mqtt.topics import is_shared
 from sessions.frames import Attach, Attached
 from shards.frames import NORMAL, Check, Connected, Will
 from shards.frames import Connect as ConnectEntry
@@ -150,6 +151,9 @@ class Connecting:
 
     def _check(self, packet: Connect) -> ReasonCode | None:
         if not packet.client_id and packet.version != MQTT_5 and not packet.clean_start:
+            return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+        if is_shared(packet.client_id.encode()):
+            # Under such a name the store keeps shared groups (docs/groups.md).
             return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
         will, options = packet.will, self._state.options
         if will is None:
@@ -351,7 +355,7 @@ class Connecting:
             alias_max=options.topic_alias_maximum or None,
             retain=None if options.retain else 0,
             packet_max=connection.origin.packet_bytes_max or options.packet_bytes_max,
-            shared=None if options.shared and (connection.memory or not connection.durable) else 0,
+            shared=None if options.shared else 0,
             method=connection.auth_method,  # [MQTT-4.12.0-5]
             data=connection.last_word,
             why=why or None,

@@ -80,7 +80,7 @@ class Connection:
         "gone", "guard", "heard_ms", "held", "home_until_ms", "identity", "keep_alive_ms", "last_word", "listener", "memory", "origin",
         "out", "owner", "pace", "packet_max", "paused", "phase", "present", "problem", "profile", "qos1_unanswered", "qos2_in",
         "qos2_since", "receive_max", "receive_max_in", "release", "relinked", "request", "second", "sent", "session", "session_id",
-        "shard", "shared_in_memory", "since_ms", "socket", "subs", "subscribing", "touched", "unsubscribing", "version", "zeros", "zone",
+        "shard", "shared_elsewhere", "since_ms", "socket", "subs", "subscribing", "touched", "unsubscribing", "version", "zeros", "zone",
     )  # fmt: skip
 
     def __init__(self, origin: Opened) -> None:
@@ -179,8 +179,8 @@ class Connection:
 
         # Subscriptions that are in the live table, by filter, and SUBSCRIBE and UNSUBSCRIBE packets at the session actor.
         self.subs: dict[bytes, LiveSub] = {}
-        self.shared_in_memory: dict[bytes, None] = {}
-        """Filters of shared subscriptions that its session, which is in the memory of a session actor, has there."""
+        self.shared_elsewhere: dict[bytes, None] = {}
+        """Filters of shared subscriptions whose groups are with session actors: of its session, durable or in memory there."""
         self.subscribing: dict[int, Asked] = {}
         self.unsubscribing: dict[int, list[bytes]] = {}
 

@@ -54,13 +54,13 @@ class Fanout:
                 if targets is None:
                     continue
             if stored[flag]:
-                subs, peers = targets.subs, targets.peers
+                subs, peers, groups = targets.subs, targets.peers, targets.groups
             else:
-                subs, peers = targets.subs_qos0, targets.peers_qos0
+                subs, peers, groups = targets.subs_qos0, targets.peers_qos0, targets.groups_qos0
             if subs:
                 self._local(publisher, flag, topic, body, subs)
-            if targets.groups:
-                self._shared(publisher, conn, flag, topic, body, targets.groups, peers)
+            if groups:
+                self._shared(publisher, conn, flag, topic, body, groups, peers)
                 continue
             for link in peers:
                 self._forward(link, publisher, conn, flag, topic, body)
@@ -89,8 +89,9 @@ class Fanout:
         """A message that a shard has told every gateway."""
         self._to_plain(message.publisher, message.flags, message.topic, message.body)
         targets = self._table.targets(message.topic)
-        if targets is not None and targets.groups:
-            self._sharing.entered_everywhere(targets.groups, message.publisher, message.flags, message.topic, message.body)
+        groups = () if targets is None else targets.groups if self._stored[message.flags] else targets.groups_qos0
+        if groups:
+            self._sharing.entered_everywhere(groups, message.publisher, message.flags, message.topic, message.body)
 
     def _to_plain(self, publisher: bytes, flags: int, topic: bytes, body: bytes) -> None:
         targets = self._table.targets(topic)

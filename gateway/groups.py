@@ -63,7 +63,7 @@ class Group:
 
     def __init__(self, filter: bytes) -> None:
         self.filter = filter
-        """The whole filter, `$share/name/` included: it names the group."""
+        """The whole filter, `$share/name/` included, or the key of durable members (gateway.live): it names the group."""
         self.members: OrderedDict[Connection, LiveSub] = OrderedDict()
         """Of this gateway; the first one is next."""
         self._here = _Place("")
@@ -149,7 +149,7 @@ class Group:
         for place in (self._here, *self._peers.values()):
             assert not place.members or place.due <= self._now + _ROUND // place.members, f"{place.gateway!r} waits too long"
         assert all(place.members for place in self._peers.values())
-        assert all(sub.connection is connection and sub.filter == self.filter for connection, sub in self.members.items())
+        assert all(sub.connection is connection for connection, sub in self.members.items())
 
 
 __all__ = ["Group", "GroupMessage", "is_shared", "matched_filter"]

@@ -5,7 +5,9 @@ A live subscription is one of
 - one of an online durable session that has no route in any shard, because it was granted QoS 0: every message, at QoS 0;
 - one of an online durable session that has a route: only messages that are not stored, at QoS 0; the store brings the others.
   Not stored are those published at QoS 0, unless store_qos0 is on, and those that the persistence filter excludes;
-- a member of a shared group, which is an ephemeral subscription to `$share/name/filter`: its share of every message.
+- a member of a shared group, which is an ephemeral subscription to `$share/name/filter`: its share of every message;
+- an online member of a durable shared group: its share of the messages that are not stored, at QoS 0.  Durable members are a group of
+  their own, in every gateway under the same key (key_of).
 
 One trie of filters holds all kinds of takers, groups under the filter behind their name, and what a topic leads to is kept
 per topic, so a message costs one dict lookup.  Sending is the business of gateway.fanout.  Interest is told in numbered steps
@@ -67,20 +69,33 @@ class LiveSub:
 
 
 class Targets:
-    """Where a topic's messages go: subscriptions and links, for messages that are not stored and for the others; and groups."""
+    """Where a topic's messages go: subscriptions, links and groups, for messages that are not stored and for the others."""
 
-    __slots__ = ("groups", "peers", "peers_qos0", "subs", "subs_qos0")
+    __slots__ = ("groups", "groups_qos0", "peers", "peers_qos0", "subs", "subs_qos0")
 
     def __init__(
         self, subs: tuple[LiveSub, ...], subs_qos0: tuple[LiveSub, ...], peers: tuple[int, ...], peers_qos0: tuple[int, ...],
-        groups: tuple[Group, ...],
+        groups: tuple[Group, ...], groups_qos0: tuple[Group, ...],
     ) -> None:  # fmt: skip
         self.subs, self.subs_qos0 = subs, subs_qos0
         self.peers, self.peers_qos0 = peers, peers_qos0
-        self.groups = groups
+        self.groups, self.groups_qos0 = groups, groups_qos0
 
 
-MISSING: Final = Targets((), (), (), (), ())
+_DURABLE: Final = b"$share/\0"
+"""In the key of a group of durable members; in no share name is a zero [MQTT-1.5.4-2]."""
+
+
+def key_of(sub: LiveSub) -> bytes:
+    """What names the group that this one is a member of: its whole filter, or that of durable members."""
+    return sub.filter if sub.every else _DURABLE + sub.filter.partition(b"/")[2]
+
+
+def is_durable(group: bytes) -> bool:
+    return group.startswith(_DURABLE)
+
+
+MISSING: Final = Targets((), (), (), (), (), ())
 """Stands for "not cached"; None is cached for a topic that nobody here wants."""
 
 Told = tuple[list[bytes], list[bytes], list[bytes], list[bytes], list[tuple[bytes, int]]]
@@ -138,7 +153,7 @@ class LiveTable:
             return False
         if stored:
             return bool(targets.subs or targets.peers or targets.groups)
-        return bool(targets.subs_qos0 or targets.peers_qos0 or targets.groups)
+        return bool(targets.subs_qos0 or targets.peers_qos0 or targets.groups_qos0)
 
     def look_up(self, topic: bytes) -> Targets | None:
         """For a topic that is not cached."""
@@ -149,8 +164,9 @@ class LiveTable:
             subs_qos0 = tuple([sub for filter in filters for sub in filter.subs.values()])
             peers = dict.fromkeys([link for filter in filters for link in filter.peers])
             peers_qos0 = peers | dict.fromkeys([link for filter in filters for link in filter.peers_qos0])
-            groups = tuple([group for filter in filters for group in filter.groups.values()])
-            found = Targets(subs, subs_qos0, tuple(peers), tuple(peers_qos0), groups)
+            groups_qos0 = tuple([group for filter in filters for group in filter.groups.values()])
+            groups = tuple([group for group in groups_qos0 if not is_durable(group.filter)])
+            found = Targets(subs, subs_qos0, tuple(peers), tuple(peers_qos0), groups, groups_qos0)
         if len(self.cache) >= self._cached_topics_max:
             self.cache.clear()
         self.cache[topic] = found
@@ -180,7 +196,7 @@ class LiveTable:
             return False
         self.subscriptions -= 1
         if is_shared(filter):
-            self._leave_group(connection, filter)
+            self._leave_group(connection, key_of(sub))
             return True
         node = self._filters[filter]
         del node.subs[connection]
@@ -260,11 +276,12 @@ class LiveTable:
             self._drop_group_if_empty(filter)
 
     def _join(self, sub: LiveSub) -> bool:
-        group = self._group(sub.filter)
+        key = key_of(sub)
+        group = self._group(key)
         joins = sub.connection not in group.members
         group.join(sub)
         sub.connection.subs[sub.filter] = sub
-        self._changed_groups[sub.filter] = None
+        self._changed_groups[key] = None
         self.subscriptions += joins
         self.shared += joins
         return joins
@@ -319,7 +336,7 @@ class LiveTable:
         for filter, group in self._groups.items():
             group.check()
             assert self._filters[matched_filter(filter)].groups[filter] is group
-            assert all(connection.subs[filter] is sub for connection, sub in group.members.items())
+            assert all(key_of(sub) == filter and connection.subs[sub.filter] is sub for connection, sub in group.members.items())
         assert len(self._trie) == len(self._filters)
         for topic, cached in list(self.cache.items()):
             self.cache.pop(topic)
@@ -328,4 +345,6 @@ class LiveTable:
 
 
 def _shown(targets: Targets | None) -> list[object]:
-    return [] if targets is None else [targets.subs, targets.subs_qos0, targets.peers, targets.peers_qos0, targets.groups]
+    if targets is None:
+        return []
+    return [targets.subs, targets.subs_qos0, targets.peers, targets.peers_qos0, targets.groups, targets.groups_qos0]

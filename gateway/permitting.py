@@ -60,9 +60,9 @@ class Permitting:
         if sub.guard is not None:
             self._state.unlooked.append(sub)
 
-    def shared_in_memory(self, connection: Connection, topic_filter: bytes) -> None:
-        """A session in the memory of a session actor is a member of a group there."""
-        connection.shared_in_memory[topic_filter] = None
+    def shared_elsewhere(self, connection: Connection, topic_filter: bytes) -> None:
+        """Its session, durable or in the memory of a session actor, is a member of a group there."""
+        connection.shared_elsewhere[topic_filter] = None
         if connection.profile is not None:
             self._leave_groups(connection, connection.profile)
 
@@ -108,10 +108,10 @@ class Permitting:
             self._table.unsubscribe(connection, topic_filter)
             if connection.ephemeral is not None:
                 self._state.orphans += connection.ephemeral.let_go(topic_filter)
-        left = [each for each in connection.shared_in_memory if not may_stay(profile, each)]
+        left = [each for each in connection.shared_elsewhere if not may_stay(profile, each)]
         if left:
             for topic_filter in left:
-                del connection.shared_in_memory[topic_filter]
+                del connection.shared_elsewhere[topic_filter]
             self._state.outbox.to_session(connection.session, Unsubscribe(connection.conn, BY_THE_RULES, left))
 
 

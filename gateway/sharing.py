@@ -1,6 +1,6 @@
 """One member of each shared group for every message (MQTT 5, 4.8.2), over all gateways, and over the session
-actors with members in their memory, which take part as gateways do.  Not durable sessions: groups with durable members need
-their places stored (PROTOCOLS 14) and are not built, such a subscription is answered 0x9E.
+actors with members in their memory, which take part as gateways do.  Durable members that are online are groups of their own here, which
+get what is not stored; everything else comes to them from the store (docs/groups.md).
 
 The gateway of the publisher chooses, because it is the only one that fans the message out: per group a gateway, each as often
 as it has members there (Interest says how many), and that one's next member.  A Forward names the groups that its taker has to

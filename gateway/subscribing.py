@@ -3,7 +3,7 @@
 A SUBACK that brings new live interest waits until every linked gateway has confirmed that it knows, at most
 `suback_wait_ms` (PROTOCOLS 9).  Retained messages of an ephemeral subscription follow its SUBACK.
 
-Shared subscriptions ($share/name/filter) are for sessions that are not durable, of MQTT 3.1.1 too, as other brokers have it.
+Shared subscriptions ($share/name/filter) are for MQTT 3.1.1 too, as other brokers have it.
 
 A filter that may not be used gets its own code in the SUBACK and does not harm the others in the packet.
 """
@@ -186,7 +186,7 @@ class Subscribing:
                 if profile is not None and not (may_subscribe(profile, row.filter) and (not replays or may_replay(profile, row.filter))):
                     self._permitting.refused(connection, row.filter)
                     code = ReasonCode.NOT_AUTHORIZED
-                elif parsed.group is not None and ((connection.durable and not connection.memory) or not options.shared):
+                elif parsed.group is not None and not options.shared:
                     code = ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
                 elif row.filter not in connection.subs:
                     count += 1
@@ -236,7 +236,7 @@ class Subscribing:
                 elif granted < _FAILED:
                     # What has a route keeps it as long as the connection lasts (sessions.subscriptions).
                     old = connection.subs.get(filter)
-                    if handling == 0 or (handling == 1 and old is None):
+                    if not is_shared(filter) and (handling == 0 or (handling == 1 and old is None)):
                         durable.append(LiveSub(connection, filter, 0, True, options, asked.identifier))
                     routed = granted > 0 or self._state.options.store_qos0 or asked.wanted.replay is not None
                     routed = routed or (old is not None and not old.every)
@@ -265,19 +265,19 @@ class Subscribing:
         for filter, code in zip(filters, frame.codes, strict=True):
             if code < _FAILED:
                 self._table.unsubscribe(connection, filter)
-                connection.shared_in_memory.pop(filter, None)
+                connection.shared_elsewhere.pop(filter, None)
         reasons = tuple([ReasonCode(code) for code in frame.codes])
         self._reply(connection, Unsuback(frame.packet_id, reasons))
 
     def _live(self, connection: Connection, filter: bytes, routed: bool, options: int, identifier: int) -> None:
         """A durable subscription gets live what the store does not bring: everything if it has no route, else what is not stored
-        (PROTOCOLS 8).  A session in memory gets everything from its session actor."""
-        if not connection.memory and not is_shared(filter):
-            sub = LiveSub(connection, filter, 0, not routed, options, identifier)
+        (PROTOCOLS 8); a shared one has a route always.  A session in memory gets everything from its session actor."""
+        if not connection.memory:
+            sub = LiveSub(connection, filter, 0, not routed and not is_shared(filter), options, identifier)
             self._table.subscribe(sub)
             self._permitting.subscribed(sub)
-        elif is_shared(filter):
-            self._permitting.shared_in_memory(connection, filter)
+        if is_shared(filter):
+            self._permitting.shared_elsewhere(connection, filter)
 
     # ---------------------------------------------------------------- SUBACK
     def _answer(

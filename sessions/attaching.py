@@ -21,13 +21,14 @@ from mqtt.reason import ReasonCode
 from sessions.acks import Acks
 from sessions.committing import Committing, Home
 from sessions.frames import ROUTED, Attach, Attached, SessionClosed
+from sessions.given import Givens, in_groups
 from sessions.loading import restore
 from sessions.options import ReadOverrides
 from sessions.reading import Reading
 from sessions.redelivery import Redelivery
 from sessions.routes import Routes
 from sessions.session import Session
-from sessions.state import State
+from sessions.state import GROUPS, State
 from sessions.subscriptions import Subscriptions
 from shards.frames import Load, Loaded, Own, Owned, Reply, Told
 
@@ -47,7 +48,7 @@ class Waiting:
 class Attaching:
     def __init__(
         self, state: State, homes: dict[int, Home], committing: Committing, routes: Routes, reading: Reading,
-        subscriptions: Subscriptions, acks: Acks, redelivery: Redelivery,
+        subscriptions: Subscriptions, acks: Acks, redelivery: Redelivery, givens: Givens,
     ) -> None:  # fmt: skip
         self._state = state
         self._homes = homes
@@ -57,6 +58,7 @@ class Attaching:
         self._subscriptions = subscriptions
         self._acks = acks
         self._redelivery = redelivery
+        self._givens = givens
         self._waiting: dict[bytes, Waiting] = {}
         self.owner_changed: Callable[[Home], None]
         """Told when a home has given a token, and when that is worth nothing any more."""
@@ -73,6 +75,7 @@ class Attaching:
         home.asked = home.deposed = False
         home.token = owned.token
         home.last_sub = 0
+        home.groups = owned.groups
         for client, sub_id, filter in owned.work:
             self._routes.remove(home, client, sub_id, filter)
         for waiting in [waiting for waiting in self._waiting.values() if waiting.home is home]:
@@ -89,6 +92,10 @@ class Attaching:
         home.dirty.clear()
         home.done.clear()
         waiting_here = [waiting for waiting in self._waiting.values() if waiting.home is home]
+        for waiting in [waiting for waiting in waiting_here if waiting.link == GROUPS]:
+            # No client wants that: whoever is the owner now has the groups.
+            self._stop_waiting(waiting)
+            waiting_here.remove(waiting)
         for waiting in waiting_here:
             # What it is being loaded from may be changed by the other owner; it is loaded again under the next token.
             self._state.forget_queries(waiting)
@@ -147,7 +154,10 @@ class Attaching:
             if session.session_id == frame.session_id:
                 if session.committing:
                     return
-                if not session.uncertain:
+                if session.reload and session.has_changes and not session.uncertain:
+                    self._committing.soon(session)
+                    return
+                if not session.uncertain and not session.reload:
                     self._stop_waiting(waiting)
                     self._state.counters.resumed_in_ram += 1
                     self._attached(session, waiting)
@@ -246,7 +256,9 @@ class Attaching:
         if output is not None:
             output.forget(session.conn)
         state.stirred.pop(session, None)
+        session.reload = in_groups(session)
         self._reading.detach(session)
+        self._givens.detached(session)
         self._subscriptions.detached(session)
         if session.has_changes:
             self._committing.soon(session)

@@ -13,7 +13,7 @@ token of this owner.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sessions.session import Cursor, Session, place_key
@@ -29,7 +29,7 @@ class Home:
     that of two processes the one that serves clients wins.
     """
 
-    __slots__ = ("asked", "deposed", "dirty", "done", "last_sub", "shard", "token", "under_way")
+    __slots__ = ("asked", "deposed", "dirty", "done", "groups", "last_sub", "shard", "token", "under_way")
 
     def __init__(self, shard: int) -> None:
         self.shard = shard
@@ -40,6 +40,8 @@ class Home:
         self.dirty: dict[Session, None] = {}
         self.under_way = False
         self.done: list[tuple[bytes, int]] = []
+        self.groups: Sequence[tuple[bytes, int, int]] = ()
+        """Shared groups, as of the record that gave the token."""
 
 
 class CommitListener(Protocol):

@@ -26,6 +26,7 @@ from sessions.events import (
     GatewayLinked,
     GatewayLost,
     LiveEntered,
+    OfGroup,
     Replied,
     SettingsChanged,
     ShardLinked,
@@ -38,6 +39,8 @@ from sessions.events import (
 )  # fmt: skip
 from sessions.frames import Acked, Attach, Detach, Hold, Subscribe, Unsubscribe
 from sessions.frames import Frame as GatewayFrame
+from sessions.given import Givens
+from sessions.groups import Dispatcher
 from sessions.inquiry import Inquiry
 from sessions.inquiry_frames import Move
 from sessions.memory.attaching import Owner
@@ -53,6 +56,7 @@ from sessions.session import Session
 from sessions.state import State
 from sessions.subscriptions import Subscriptions
 from sessions.sweeping import Sweeping
+from shards.frames import Given, GroupNews
 from shards.slots import SlotTable
 
 
@@ -64,12 +68,15 @@ class SessionCore:
         self._committing = Committing(state, homes, self._reading.place_of)
         self._reading.committing = self._committing
         self._reading.redelivery = redelivery = Redelivery(state, self._committing)
+        self._reading.givens = self._givens = Givens(state, self._committing, redelivery)
         self._routes = Routes(state, self._replaced)
         self._retained = Retained(state, self._reading)
-        self._subscriptions = Subscriptions(state, homes, self._committing, self._routes, self._reading, self._retained)
+        self._subscriptions = Subscriptions(
+            state, homes, self._committing, self._routes, self._reading, self._retained, self._givens
+        )  # fmt: skip
         self._acks = Acks(state, self._committing)
         self._attaching = Attaching(
-            state, homes, self._committing, self._routes, self._reading, self._subscriptions, self._acks, redelivery
+            state, homes, self._committing, self._routes, self._reading, self._subscriptions, self._acks, redelivery, self._givens
         )
         self._committing.listener = self._attaching
         self._reading.through = self._subscriptions.through
@@ -79,8 +86,9 @@ class SessionCore:
         self._moving = Moving(
             state, homes, self._committing, self._reading, self._attaching, self._memory.session, self._subscriptions.remove_unfinished
         )
+        self._groups = Dispatcher(state, homes, self._committing, self._attaching, self._acks)
         self._attaching.owner_changed = self._owner_changed
-        self._timed = (self._committing, self._subscriptions, self._reading, self._retained, self._memory, self._moving)
+        self._timed = (self._committing, self._subscriptions, self._reading, self._retained, self._memory, self._moving, self._groups)
         self._wake_at_ms = -1
 
     @property
@@ -94,7 +102,7 @@ class SessionCore:
 
     @property
     def online(self) -> int:
-        return len(self._state.by_conn)
+        return len(self._state.by_conn) - self._groups.attached
 
     def handle(self, event: Event) -> list[Effect]:
         state = self._state
@@ -124,6 +132,8 @@ class SessionCore:
                 self._attaching.shard_linked(shard)
                 self._reading.feeds[shard].linked()
                 state.ask_again(shard)
+                self._givens.shard_linked(shard)
+                self._groups.shard_linked(shard)
             case ShardLost(shard):
                 self._shard_lost(shard)
             case WorkReceived(shard, work):
@@ -133,7 +143,15 @@ class SessionCore:
                     self._attaching.own(home)
                 elif home is not None and home.token:
                     for client, sub_id, filter in work.work:
+                        self._groups.ended(sub_id)
                         self._routes.remove(home, client, sub_id, filter)
+            case OfGroup(shard, frame):
+                if isinstance(frame, Given):
+                    self._givens.received(frame)
+                elif isinstance(frame, GroupNews):
+                    self._groups.news(shard, frame)
+                else:
+                    self._groups.made(shard, frame)
             case LiveEntered(_, live):
                 self._memory.entered(live)
             case FromInquirer(link, Move() as ask):
@@ -144,6 +162,7 @@ class SessionCore:
                 state.options, state.reads = options, options.reads
                 self._sweeping.interval_changed()
                 self._committing.settings_changed()
+                self._groups.settings_changed()
             case _ as never:
                 assert_never(never)
         effects, state.effects = state.effects, []
@@ -170,6 +189,8 @@ class SessionCore:
         if isinstance(frame, Acked):
             if not self._acks.acked(session, frame):
                 self._attaching.close(session, ReasonCode.PROTOCOL_ERROR)
+            elif session.given.open:
+                self._givens.acked(session)
         elif isinstance(frame, Hold):
             session.held = frame.held
             self._state.stir(session)
@@ -179,10 +200,12 @@ class SessionCore:
     def _shard_lost(self, shard: int) -> None:
         self._state.linked[shard] = False
         self._reading.feeds[shard].lost()
+        self._groups.shard_lost(shard)
 
     def _owner_changed(self, home: Home) -> None:
         self._memory.owner_changed(home)
         self._moving.owner_changed(home)
+        self._groups.owner_changed(home)
 
     def _replaced(self, home: Home) -> None:
         self._attaching.replaced(home)
@@ -197,9 +220,11 @@ class SessionCore:
         self._retained.turn()
         for feed in self._reading.feeds:
             feed.turn()
+        self._groups.turn()
         stirred, state.stirred = state.stirred, {}
         for session in stirred:
             self._pump(session)
+        self._groups.dispatch()
         self._committing.turn()
         self._routes.turn()
         self._sweeping.turn()
@@ -221,6 +246,8 @@ class SessionCore:
             self._reading.pump(session)
             if session.retained:
                 self._retained.pump(session)
+            if session.given.waiting:
+                self._givens.pump(session)
             if window.unsent == unsent:
                 break
 
@@ -242,5 +269,6 @@ class SessionCore:
         self._state.check()
         self._attaching.check()
         self._memory.check()
+        self._groups.check()
         self._reading.check()
         self._moving.check()

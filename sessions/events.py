@@ -14,7 +14,7 @@ from sessions.frames import Frame as GatewayFrame
 from sessions.inquiry_frames import Ask as InquiryAsk
 from sessions.inquiry_frames import Told as InquiryTold
 from sessions.options import SessionOptions
-from shards.frames import Ask, Entry, Feed, FeedTaken, FeedWant, Live, Reply, Told, Work
+from shards.frames import Ask, Entry, Feed, FeedTaken, FeedWant, Given, GroupMade, GroupNews, Live, Reply, Told, Work
 from shards.rows import LossRow
 
 
@@ -81,6 +81,14 @@ class WorkReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class OfGroup:
+    """A shard tells of shared groups."""
+
+    shard: int
+    frame: Given | GroupNews | GroupMade
+
+
+@dataclass(frozen=True, slots=True)
 class LiveEntered:
     """A message that entered in a shard, for the sessions in memory here."""
 
@@ -113,7 +121,7 @@ class FromInquirer:
 
 Event: TypeAlias = (
     GatewayLinked | GatewayLost | FromGateway | ShardLinked | ShardLost | Replied | ToldBy | FeedReceived | WorkReceived | LiveEntered
-    | TickEnded | SettingsChanged | FromInquirer
+    | OfGroup | TickEnded | SettingsChanged | FromInquirer
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sessions import given
 from sessions.losses import close_again
 from sessions.ranges import RangeLog, Terms
 from sessions.seqno import Track
@@ -13,6 +14,7 @@ from sessions.window import NO_GATE
 from shards.frames import Place
 from shards.rows import (
     ADDING,
+    DELIVERY,
     LOSS,
     PLACE,
     PROGRESS,
@@ -31,7 +33,8 @@ def restore(
     state: State, client: bytes, session_id: int, home: int, rows: Sequence[tuple[bytes, bytes, bytes]]
 ) -> tuple[Session, list[Subscription]]:
     """The session, and subscriptions whose adding was interrupted."""
-    by_family: dict[bytes, list[tuple[bytes, bytes]]] = {SUBSCRIPTION: [], PLACE: [], RANGE: [], PROGRESS: [], LOSS: []}
+    families = (SUBSCRIPTION, PLACE, RANGE, PROGRESS, LOSS, DELIVERY)
+    by_family: dict[bytes, list[tuple[bytes, bytes]]] = {family: [] for family in families}
     for family, suffix, value in rows:
         by_family[family].append((suffix, value))
     progress = ProgressRow(1, 0, 1, 0, 0, 1, 0, [])
@@ -70,4 +73,5 @@ def restore(
     for _, value in by_family[LOSS]:
         session.newest_loss = LossRow(*unpack_row(value))
     close_again(session)
+    given.restore(session, by_family[DELIVERY])
     return session, unfinished

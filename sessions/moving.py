@@ -32,7 +32,7 @@ from sessions.inquiry_frames import (
 )  # fmt: skip
 from sessions.loading import restore
 from sessions.losses import close_numbers
-from sessions.ranges import COPIES, Range
+from sessions.ranges import Range
 from sessions.reading import Reading
 from sessions.session import Cursor, Session, Subscription
 from sessions.state import State, earlier
@@ -162,6 +162,8 @@ class Moving:
                 if ask.to[cursor.shard] != UNMOVED:
                     self._place(job, cursor, ask.to[cursor.shard])
         job.closed = self._close(session, ask, {sub.terms.sub_id for sub in subs})
+        if ask.verb == PURGE:
+            self._reading.givens.purged(session)
         if job.closed or ask.verb == PURGE:
             session.window.discard(session.one, session.two, ask.verb == PURGE)
         if session.has_changes:
@@ -247,7 +249,7 @@ def rewound(place: Place, to: int) -> Place:
 def _left_out(ask: Move, known: Range) -> bool:
     if ask.verb == PURGE:
         return True
-    if known.shard == COPIES or ask.to[known.shard] == UNMOVED:
+    if known.shard < 0 or ask.to[known.shard] == UNMOVED:
         return False
     to = ask.to[known.shard]
     return known.after >= to if ask.verb == REWIND else known.upto <= to

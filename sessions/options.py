@@ -18,6 +18,8 @@ class ReadOverrides(NamedTuple):
 
 
 NO_OVERRIDES = ReadOverrides()
+BY_STREAM, ROUND_ROBIN, BY_PUBLISHER, BY_TOPIC = "by_stream", "round_robin", "hash_client_id", "hash_topic"
+"""Which member of a shared group gets a message (sessions.group)."""
 
 
 class Reads(NamedTuple):
@@ -77,6 +79,16 @@ class SessionOptions:
     commit_sessions_max: int = 1_000
     """Sessions whose rows go into one request; the others are in the next one."""
     routes_per_request_max: int = 1_000
+    group_strategy: str = BY_STREAM
+    group_given_max: int = 100
+    """What one member of a shared group has at most of it, unfinished."""
+    group_inflight_max: int = 10_000
+    group_bytes_max: int = 16 << 20
+    """What a group reads ahead and has under way: messages, and bytes of them, which are in memory."""
+    groups_bytes_max: int = 256 << 20
+    """Of many groups each has its part of this."""
+    redelivery_after_ms: int = 10_000
+    """How long a member may be away before another one gets what it has not acknowledged, at QoS 1."""
     queue_count_max: int = 1_000
     queue_bytes_max: int = 8 << 20
     """What waits for one session in memory; then the oldest is dropped."""
@@ -151,6 +163,10 @@ class Counters:
     routes_removed: int = 0
     routes_collected: int = 0
     """Routes that no subscription stood behind, found by the sweep: a fault of ours, mended."""
+    group_given: int = 0
+    """Messages that were given to members of shared groups."""
+    group_taken_back: int = 0
+    """How often a member that was away for long was asked for what it has."""
     memory_attached: int = 0
     memory_ended: int = 0
     memory_taken: int = 0

@@ -22,6 +22,8 @@ from shards.rows import RangeRow, pack_range, unpack_row
 
 COPIES = -1
 """In the place of a shard: the messages are in the range itself."""
+GIVEN = -2
+"""They are in rows of deliveries; `copies` has the keys of these (sessions.given).  Of one QoS."""
 
 
 class Terms:

@@ -19,14 +19,15 @@ from collections.abc import Callable, Sequence
 from sessions.bodies import DUP, POSITIONS, QOS1, QOS2, Bodies
 from sessions.committing import Committing
 from sessions.feed import ShardFeed
+from sessions.given import Givens
 from sessions.idle import Idle
 from sessions.losses import Losses
 from sessions.past import at_head, is_through, parts
-from sessions.ranges import COPIES, Terms
+from sessions.ranges import COPIES, GIVEN, Terms
 from sessions.redelivery import Redelivery
 from sessions.session import Cursor, Reread, Session, Subscription
 from sessions.stalls import Stalls
-from sessions.state import Later, State, earlier
+from sessions.state import GROUPS, Later, State, earlier
 from sessions.window import NO_GATE, Batch
 from shards.frames import Place, Poll, Polled, RangeRead, ReadRange, Segment, Told
 from shards.messages import RETAIN
@@ -46,6 +47,7 @@ class Reading:
         self._idle = Idle(state.n_shards, self._stalls.look_again, self._stalls.wake)
         self._losses = Losses(state)
         self.committing: Committing
+        self.givens: Givens
         self.redelivery: Redelivery
         self.through: Callable[[Session, Subscription], None]
         """Told when a subscription that ends with its history has read it."""
@@ -100,7 +102,7 @@ class Reading:
 
     def attach(self, session: Session, receive_max: int) -> None:
         """A connection: first what is unfinished, then what is new."""
-        session.window.reconnect(min(receive_max, self._state.options.max_inflight))
+        session.window.reconnect(receive_max if session.link == GROUPS else min(receive_max, self._state.options.max_inflight))
         session.rereads = [Reread(range) for range in session.ranges.open.values()]
         for sub in session.subs.values():
             self.begin(session, sub)
@@ -328,6 +330,9 @@ class Reading:
         if again.shard == COPIES:
             reread.values = again.copies
             return
+        if again.shard == GIVEN:
+            reread.values = []
+            return
         count = again.count1 + again.count2
         session.reserved += count
 
@@ -347,6 +352,9 @@ class Reading:
         again, values = reread.range, reread.values
         assert values is not None
         if again.number not in session.ranges.open:
+            return
+        if again.shard == GIVEN:
+            self.givens.again(session, again)
             return
         bodies = Bodies(values, options=again.terms.options)
         numbers: Sequence[int]

@@ -50,6 +50,10 @@ class Routes:
         if sub_id not in self._removing:
             self._adds.append((sub_id, filter, client, then, replay))
 
+    def removing(self, sub_id: int) -> bool:
+        """Whether it was to be removed before its addition was answered: then what comes behind that would come behind the removal."""
+        return sub_id in self._removing
+
     def remove(self, home: Home, client: bytes, sub_id: int, filter: bytes) -> None:
         """The work row of this removal is committed."""
         self._removing[sub_id] = None

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from mqtt.topics import is_shared
+from sessions.deliveries import NO_DELIVERIES
 from sessions.options import Reads
 from sessions.ranges import Range, RangeLog, Terms
 from sessions.seqno import SPAN_MAX, Track
@@ -98,7 +100,12 @@ class Subscription:
 
     @property
     def routed(self) -> bool:
-        return bool(self.starts)
+        return bool(self.starts) or self.shared
+
+    @property
+    def shared(self) -> bool:
+        """A member of a group: its routes are for that, it reads nothing by itself."""
+        return is_shared(self.terms.filter)
 
     def let_go(self) -> None:
         """It does not read any more.  It and its cursors hold each other, and its session: of many that come and go, all would be
@@ -134,10 +141,10 @@ class Reread:
 
 class Session:
     __slots__ = (
-        "adding", "after_commit", "again", "attached", "busy", "client", "commits_done", "committing", "conn", "dropped", "held", "home",
-        "in_heartbeat", "in_lazy", "later", "letters", "link", "losses", "newest_loss", "one", "operations", "places", "progress_dirty",
-        "queries", "ranges", "reader", "reads", "received", "releases", "removals", "rereads", "reserved", "reserved_bytes", "retained",
-        "rows", "running", "session_id", "starving", "subs", "two", "uncertain", "untold", "window",
+        "adding", "after_commit", "again", "attached", "busy", "client", "commits_done", "committing", "conn", "dropped", "given", "held",
+        "home", "in_heartbeat", "in_lazy", "later", "letters", "link", "losses", "newest_loss", "one", "operations", "places",
+        "progress_dirty", "queries", "ranges", "reader", "reads", "received", "releases", "reload", "removals", "rereads", "reserved",
+        "reserved_bytes", "retained", "rows", "running", "session_id", "starving", "subs", "two", "uncertain", "untold", "window",
     )  # fmt: skip
 
     def __init__(self, client: bytes, session_id: int, home: int, one: Track, two: Track, ranges: RangeLog) -> None:
@@ -181,6 +188,8 @@ class Session:
         """Room for the answers of polls under way."""
         self.queries: dict[int, int] = {}
         self.retained: list[RetainedJob] = []
+        self.given = NO_DELIVERIES
+        """Of shared groups."""
         # Changes of subscriptions.
         self.busy: dict[bytes, None] = {}
         self.operations: list[Operation] = []
@@ -188,6 +197,8 @@ class Session:
         self.adding = 0
         self.uncertain = False
         """A change was under way when the connection ended: the rows know more than the memory."""
+        self.reload = False
+        """What it had of shared groups may have been taken from it since."""
         # What is to be committed.
         self.rows: dict[tuple[bytes, bytes], bytes | None] = {}
         self.places: dict[Cursor, None] = {}

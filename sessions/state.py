@@ -19,6 +19,8 @@ from shards.frames import Ask, Entry, Reply, Told
 from shards.slots import SlotTable
 
 T = TypeVar("T")
+GROUPS = -1
+"""In the place of a gateway's link: the session of a shared group (sessions.groups)."""
 
 
 def earlier(one_ms: int | None, other_ms: int | None) -> int | None:
@@ -86,6 +88,7 @@ class State:
         self.sessions: dict[bytes, Session] = {}
         self.by_conn: dict[int, Session] = {}
         self.outputs: dict[int, Output] = {}
+        self.to_groups: Callable[[GatewayFrame], None]
         self.stirred: dict[Session, None] = {}
         """Sessions that may have something to send or to read in this tick."""
         self.linked = [False] * n_shards
@@ -95,7 +98,9 @@ class State:
 
     # ---------------------------------------------------------------- gateways
     def to_gateway(self, link: int, frame: GatewayFrame) -> None:
-        if link in self.outputs:
+        if link == GROUPS:
+            self.to_groups(frame)
+        elif link in self.outputs:
             self.effects.append(ToGateway(link, frame))
 
     # ---------------------------------------------------------------- shards

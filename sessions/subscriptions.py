@@ -2,6 +2,7 @@
 
     new, with a route   commit "adding" and the work row -> route in every shard -> commit "active", the places where each
                         shard starts, and the end of the work row -> SUBACK
+    new, of a group     the same, and before it is active it joins the group at its home; the places are the group's (docs/groups.md)
     new, without        commit "active" -> SUBACK; it is live only
     known               the same row with the new options, committed -> SUBACK; the route and the places stay
     known, other kind   a new subscription takes the place of the old one in the commit that makes it active
@@ -26,15 +27,17 @@ from collections.abc import Callable
 from functools import partial
 
 from mqtt.reason import ReasonCode
+from mqtt.topics import is_shared, matched_filter
 from sessions.committing import Committing, Home
 from sessions.frames import Replay, Subacked, Subscribe, Unsubacked, Unsubscribe
+from sessions.given import Givens
 from sessions.ranges import Terms
 from sessions.reading import Reading
 from sessions.retained import Retained
 from sessions.routes import Routes
 from sessions.session import NO_REPLAY, Past, Session, Subscription, place_key, sub_key
 from sessions.state import Later, State
-from shards.frames import NO_END, Place, Replayed
+from shards.frames import NO_END, Join, Joined, Place, Replayed, Reply
 from shards.frames import PLACE as PLACE_KEPT
 from shards.ids import sub_id
 from shards.rows import ADDING, PLACE, SUBSCRIPTION, WORK, pack_row
@@ -90,14 +93,16 @@ class _Adding:
 
 class Subscriptions:
     def __init__(
-        self, state: State, homes: dict[int, Home], committing: Committing, routes: Routes, reading: Reading, retained: Retained
-    ) -> None:
+        self, state: State, homes: dict[int, Home], committing: Committing, routes: Routes, reading: Reading, retained: Retained,
+        givens: Givens,
+    ) -> None:  # fmt: skip
         self._state = state
         self._homes = homes
         self._committing = committing
         self._routes = routes
         self._reading = reading
         self._retained = retained
+        self._givens = givens
         self._adding: dict[int, _Adding] = {}
         """By the id of the subscription; those whose session is gone are let go when they are late."""
         self._late: Later[int] = Later(state.options.route_wait_ms)
@@ -142,10 +147,15 @@ class Subscriptions:
         replay: Replay | None,
     ) -> None:  # fmt: skip
         old = session.subs.get(filter)
+        shared = is_shared(filter)
+        if shared:
+            # A group begins with its first member.
+            replay = None
         # One that was to end goes on as another one.
         begins = replay is not None or (old is not None and old.ends)
-        wants_retained = handling != _NEVER and (handling != _IF_NEW or old is None)
-        routed = replay is not None or qos > 0 or self._state.options.store_qos0
+        # A shared subscription brings no retained messages (MQTT 5, 4.8.2).
+        wants_retained = not shared and handling != _NEVER and (handling != _IF_NEW or old is None)
+        routed = shared or replay is not None or qos > 0 or self._state.options.store_qos0
         routed = routed or (old is not None and old.routed and not old.ends)
         if old is not None and old.routed == routed and not begins:
             terms = Terms(old.sub_id, filter, qos, options, identifier)
@@ -208,7 +218,8 @@ class Subscriptions:
     def _row_committed(self, adding: _Adding) -> None:
         if adding.goes_on:
             sub = adding.sub
-            self._routes.add(adding.session.client, sub.sub_id, sub.terms.filter, partial(self._routed, adding), adding.replay)
+            filter = matched_filter(sub.terms.filter) if sub.shared else sub.terms.filter
+            self._routes.add(adding.session.client, sub.sub_id, filter, partial(self._routed, adding), adding.replay)
 
     def _routed(self, adding: _Adding, shard: int, position: int, replayed: Replayed | None) -> None:
         adding.positions[shard] = position
@@ -216,8 +227,25 @@ class Subscriptions:
             adding.replayed[shard] = replayed
         if len(adding.positions) < self._state.n_shards or not adding.goes_on:
             return
+        sub, starts = adding.sub, sorted(adding.positions.items())
+        if sub.shared and self._routes.removing(sub.sub_id):
+            # Its session has ended.  The removal ends memberships, too, and nothing may join behind it.
+            return
+        if sub.shared:
+            group = self._state.slots.shard_of(sub.terms.filter)
+            self._state.ask(group, [Join(sub.terms.filter, sub.sub_id, starts)], lambda replies: self._joined(adding, replies))
+        else:
+            self._begin(adding, starts)
+
+    def _joined(self, adding: _Adding, replies: list[Reply]) -> None:
+        (joined,) = replies
+        assert isinstance(joined, Joined)
+        if not joined.code and adding.goes_on:
+            self._begin(adding, [])
+
+    def _begin(self, adding: _Adding, starts: list[tuple[int, int]]) -> None:
         session, sub = adding.session, adding.sub
-        places = {shard: _begins(adding, shard) for shard in sorted(adding.positions)}
+        places = {shard: _begins(adding, shard) for shard, _ in starts}
         sub.starts = [(shard, place.cut) for shard, place in places.items()]
         kept = adding.replay.since_value if adding.replay is not None and adding.replay.since == PLACE_KEPT else 0
         if adding.replayed:
@@ -301,7 +329,7 @@ class Subscriptions:
             del session.subs[sub.terms.filter]
             sub.let_go()
         for sub in session.subs.values():
-            if sub.routed and not sub.terms.qos:
+            if sub.routed and not sub.shared and not sub.terms.qos:
                 for cursor in sub.cursors:
                     session.places.pop(cursor, None)
                 sub.cursors, sub.starts, sub.past = [], [], NO_REPLAY
@@ -320,6 +348,8 @@ class Subscriptions:
         sub.ended = True
         sub.let_go()
         del session.subs[sub.terms.filter]
+        if sub.shared:
+            self._givens.unsubscribed(session, sub.terms.filter)
 
     # ---------------------------------------------------------------- UNSUBSCRIBE
     def _unsubscribe(self, session: Session, operation: Operation, frame: Unsubscribe) -> None:

@@ -10,12 +10,15 @@ from typing import assert_never
 
 from shards.cuts import Cuts
 from shards.draft import Draft
+from shards.groups import Groups as GroupTable
 from shards.homes import Homes
 from shards.leases import LeaseTable
 from shards.owners import Owners
 from shards.queries import (
     Ask,
     Cut,
+    Groups,
+    GroupsFound,
     Holdings,
     HoldingsFound,
     Leases,
@@ -55,7 +58,7 @@ def NO_CLOCK() -> int:
 class Answering:
     def __init__(
         self, draft: Draft, owners: Owners, reader: Reader, routes: Routes, retained: RetainedHome, leases: LeaseTable,
-        retention: Retention, cuts: Cuts, homes: Homes, store: Store, ns: Clock = NO_CLOCK,
+        retention: Retention, cuts: Cuts, homes: Homes, store: Store, groups: GroupTable, ns: Clock = NO_CLOCK,
     ) -> None:  # fmt: skip
         self.reads = self.read_ns = 0
         """How often stored messages were read for a session, and how long that took."""
@@ -70,11 +73,12 @@ class Answering:
         self._cuts = cuts
         self._homes = homes
         self._store = store
+        self._groups = groups
 
     @staticmethod
     def waits(ask: Ask) -> bool:
         """The answer leaves when everything submitted is committed."""
-        return isinstance(ask, Load | RetainedPage | RoutesOf | Unknown | Unread | Leases | Rows)
+        return isinstance(ask, Load | RetainedPage | RoutesOf | Unknown | Unread | Leases | Rows | Groups)
 
     def answer(self, ask: Ask, watermark: int, elapsed_us: int) -> Told | None:
         """None: not now, or never (shards.frames.Result)."""
@@ -106,6 +110,8 @@ class Answering:
                 return self._cuts.found(watermark)
             case Holdings():
                 return self._holdings()
+            case Groups():
+                return GroupsFound(self._groups.found())
             case Rows():
                 return rows_found(draft, ask, self._retention.age_ms)
             case Rewound(position):

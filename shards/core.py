@@ -22,6 +22,7 @@ from shards.clock import PositionClock
 from shards.committer import Record
 from shards.cuts import Cuts
 from shards.delayed import Delayed
+from shards.deliveries import Deliveries
 from shards.draft import Draft
 from shards.engine import HOME_FAMILY, Engine
 from shards.events import (
@@ -46,7 +47,6 @@ from shards.events import (
 from shards.feeds import Feeds
 from shards.fences import RouteFences
 from shards.frames import (
-    REFUSED_QUOTA,
     Append,
     Beat,
     Check,
@@ -60,13 +60,14 @@ from shards.frames import (
     FeedTaken,
     FeedWant,
     Frame,
+    Give,
+    Join,
     LeaseAck,
     LeaseDrop,
     LeasePut,
-    Live,
+    Open,
     Own,
     Publish,
-    Published,
     Query,
     Refused,
     Release,
@@ -76,10 +77,12 @@ from shards.frames import (
     Retain,
     Retained,
     Route,
-    Superseded,
+    Settle,
+    TakeBack,
     Work,
     WorkDone,
 )  # fmt: skip
+from shards.groups import Groups
 from shards.homes import Homes, Outcome
 from shards.housekeeping import POSITION_ROW, Housekeeping
 from shards.inbox import Inbox, Pending
@@ -95,6 +98,7 @@ from shards.retained import NOTHING_WAITS, RetainedHome
 from shards.retention import Retention
 from shards.routes import CAPTURE_OF_SETTINGS, Routes
 from shards.rows import pack_row, unpack_row
+from shards.settling import Settling
 from shards.slots import SlotTable
 from shards.store import Store
 from shards.tail import Tail
@@ -126,7 +130,9 @@ class ShardCore:
         self._routes = Routes(engine, options.capture)
         self._fences = RouteFences(engine)
         self._homes = Homes(engine, shard, timers, options.takeovers_max)
-        self._owners = Owners(engine, self._homes)
+        self._deliveries = Deliveries(engine, self._homes, self._fences)
+        self._groups = Groups(engine, shard, self._homes, self._fences)
+        self._owners = Owners(engine, self._homes, self._deliveries)
         self._tail = Tail(last, options.tail_bytes_max)
         self._store = store
         self._feeds = Feeds(self._tail)
@@ -152,8 +158,9 @@ class ShardCore:
         self._past = Past(store, self._clock, self.retention.rewound)
         self._answering = Answering(
             self._draft, self._owners, self._reader, self._routes, self._retained, self._leases, self.retention, self._cuts, self._homes,
-            store, ns,
+            store, self._groups, ns,
         )  # fmt: skip
+        self._settling = Settling(self._judging, self._publishing, self._telling, self._owners, self._homes, self._deliveries)
         self._housekeeping = Housekeeping(
             engine, store, self._homes, self._owners, self._inbox, timers, self._clock, options, self.retention, self._writers,
             self._delayed, self._retained,
@@ -248,6 +255,8 @@ class ShardCore:
         self._homes.ending.check(self._draft)
         self._leases.check(self._draft)
         self._delayed.check(self._draft)
+        self._deliveries.check(self._draft)
+        self._groups.check(self._draft)
         self._writers.check(self._draft)
         self._tail.check()
         self._feeds.check()
@@ -303,7 +312,7 @@ class ShardCore:
         out = Outcome()
         draft = self._draft
         self._housekeeping.turn(draft, now, self._space < 2, self._telling.in_flight, out)
-        self._settle(out, wall_ms)
+        self._settling.settle(draft, out, wall_ms)
         for shard, query in self.retention.ask(draft, self._owners.token, elapsed_us):
             effects.append(AskShard(shard, query))
         self._publishing.taken = 0
@@ -311,6 +320,7 @@ class ShardCore:
             link, frame = self._arrived.popleft()
             self._receive(link, frame, age_ms, wall_ms, effects)
         effects += self._homes.take_notices(age_ms)
+        self._settling.tell_groups()
         self._submit(effects, wall_ms)
         if self._space == 0 and self._synced:
             self._store.idle_work(self.watermark)
@@ -378,24 +388,24 @@ class ShardCore:
         match entry:
             case Publish():
                 published, waits = self._publishing.publish(draft, entry)
-                return published, max(waits, self._refused(entry, published, age_ms, wall_ms))
+                return published, max(waits, self._settling.refused(draft, entry, published, age_ms, wall_ms))
             case Delay():
                 delayed = self._delayed.take(draft, entry, age_ms)
-                return delayed, self._refused(entry, delayed, age_ms, wall_ms)
+                return delayed, self._settling.refused(draft, entry, delayed, age_ms, wall_ms)
             case Release():
                 return self._publishing.release(draft, entry), 0
             case Connect():
                 connected = self._homes.connect(draft, entry, name, age_ms, out, self._owners.token)._replace(owner=self._owners.token)
-                return connected, self._settle(out, wall_ms)
+                return connected, self._settling.settle(draft, out, wall_ms)
             case Disconnect(client, conn, how, expiry_s):
                 done = self._homes.disconnect(draft, client, conn, how, expiry_s, age_ms, out)
-                return Disconnected(not done), self._settle(out, wall_ms)
+                return Disconnected(not done), self._settling.settle(draft, out, wall_ms)
             case Check(connections):
                 return Checked([conn for client, conn in connections if self._homes.newest_conn(draft, client) != conn]), 0
             case Own():
-                return self._owners.own(draft, name), 0
+                return self._owners.own(draft, name, self._groups.found()), 0
             case Commit():
-                return self._owners.commit(draft, entry, out), self._settle(out, wall_ms)
+                return self._owners.commit(draft, entry, out), self._settling.settle(draft, out, wall_ms)
             case Route(add, remove, clients, fences, _):
                 for home, token in fences:
                     self._fences.raise_to(draft, home, token)
@@ -404,8 +414,17 @@ class ShardCore:
                         self._routes.add(draft, sub_id, topic_filter, clients[index] if clients else b"")
                 for sub_id, _ in remove:
                     self._routes.remove(draft, sub_id)
+                    self._deliveries.group_gone(draft, sub_id)
+                    self._groups.leave(draft, sub_id, age_ms, out)
+                self._settling.settle(draft, out, wall_ms)
                 # The retained copies of everything before this point must be home before the subscriber is told.
                 return self._past.routed(draft, entry), self._retained.newest_waiting
+            case Join():
+                joined, made = self._groups.join(draft, entry, age_ms, out)
+                self._settling.settle(draft, out, wall_ms, made)
+                return joined, 0
+            case Open() | Give() | TakeBack() | Settle():
+                return self._deliveries.take(draft, entry, name), 0
             case WorkDone():
                 return self._owners.work_done(draft, entry), 0
             case Retain(source, items):
@@ -416,31 +435,6 @@ class ShardCore:
                 return self._writers.take(draft, entry, role, age_ms, wall_ms)
             case _ as never:
                 assert_never(never)
-
-    def _refused(self, entry: Publish | Delay, published: Published, age_ms: int, wall_ms: int) -> int:
-        """If something was refused for the quota, which may end the connection; the outbox position to wait for."""
-        if REFUSED_QUOTA not in published.codes:
-            return 0
-        out = Outcome()
-        self._homes.refused(self._draft, entry.client, entry.conn, age_ms, out)
-        return self._settle(out, wall_ms)
-
-    def _settle(self, out: Outcome, wall_ms: int) -> int:
-        """What a change of homes causes: wills enter the log, old gateways and the owner are told after the commit."""
-        outbox = 0
-        for client, will, identity, delayed, kept in out.wills:
-            if not self._judging.may_enter(client, identity, will.retain, will.topic, delayed):
-                continue
-            flags = self._publishing.entering_flags(will.qos, will.retain, will.topic)
-            outbox = max(outbox, self._publishing.enter(self._draft, client, identity, flags, will.topic, will.body, wall_ms, kept)[1])
-            self._telling.tell_subscribers(Live(client, flags, will.topic, will.body))
-        for gateway, connections in out.superseded.items():
-            link = self._telling.link_of(gateway)
-            if link is not None:
-                self._telling.tell(link, Superseded(connections))
-        if out.work:
-            self._owners.ended(out.work)
-        return outbox
 
     def _submit(self, effects: list[Effect], wall_ms: int) -> None:
         draft = self._draft

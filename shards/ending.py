@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from mqtt.topics import is_shared
 from shards.draft import Draft
 from shards.engine import HOME_FAMILY, Engine
 from shards.rows import (
@@ -95,8 +96,8 @@ class Ending:
             for key, value in rows[:left]:
                 if family == SUBSCRIPTION:
                     topic_filter, qos, _, _, state, starts, *_ = unpack_row(value)
-                    # One of QoS 0 has a route where store_qos0 is, or was, in force.
-                    if qos or starts or state == ADDING:
+                    # One of QoS 0 has a route where store_qos0 is, or was, in force, or for a shared group.
+                    if qos or starts or state == ADDING or is_shared(topic_filter):
                         suffix = key[len(prefix) :]
                         draft.put(client_key(WORK, client, suffix), pack_row((topic_filter,)))
                         work.append((client, read_u64(suffix), topic_filter))

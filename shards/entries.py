@@ -143,10 +143,11 @@ class Own(NamedTuple):
 
 class Owned(NamedTuple):
     """token: grows with every Own.  work: unfinished subscription steps as (client, sub id, filter): each is to be
-    removed from every shard and then reported with WorkDone."""
+    removed from every shard and then reported with WorkDone.  groups: shared groups at home here, as in queries.GroupsFound."""
 
     token: int
     work: list[tuple[bytes, int, bytes]]
+    groups: Sequence[tuple[bytes, int, int]] = ()
 
 
 class Letter(NamedTuple):
@@ -349,14 +350,81 @@ class Delay(NamedTuple):
     bodies: list[bytes]
 
 
-Entry: TypeAlias = Publish | Release | Connect | Disconnect | Check | Own | Commit | Route | WorkDone | Retain | LeaseEntry | Append | Delay
+class Join(NamedTuple):
+    """A subscription becomes a member of the shared group that is at home here.  The first one makes the group, and it begins at these
+    positions, (shard, position).  Removing the route of the subscription, anywhere in shards.frames.Route, ends the membership."""
+
+    filter: bytes
+    sub_id: int
+    starts: Sequence[tuple[int, int]]
+
+
+class Joined(NamedTuple):
+    """code: TAKEN, or OLD_TOKEN: whoever made the subscription was replaced."""
+
+    code: int
+
+
+class Open(NamedTuple):
+    """The owner of a group's home begins to give its messages to members at home here: all there is of the group is told, and from then on
+    whatever changes (frames.GroupNews, with this serial).  What comes under an older token is refused from this record on."""
+
+    group: int
+    filter: bytes
+    token: int
+    serial: int
+
+
+class Give(NamedTuple):
+    """Messages of a group to one member, as (number, stored message) columns.  The news say which of them it has: all, or none when
+    conn is not its connection any more."""
+
+    group: int
+    filter: bytes
+    token: int
+    client: bytes
+    conn: int
+    numbers: list[int]
+    values: list[bytes]
+
+
+class TakeBack(NamedTuple):
+    """What this member has of a group and has not begun at QoS 2 is taken from it, if its client is not connected."""
+
+    group: int
+    token: int
+    client: bytes
+
+
+class Settle(NamedTuple):
+    """The home of the group has committed what became of these (client, number): they need not be remembered for it any more."""
+
+    group: int
+    token: int
+    deliveries: Sequence[tuple[bytes, int]]
+
+
+class GroupTaken(NamedTuple):
+    """The answer to Open, Give, TakeBack and Settle.  code: TAKEN or OLD_TOKEN."""
+
+    code: int
+
+
+GroupEntry: TypeAlias = Open | Give | TakeBack | Settle
+Entry: TypeAlias = (
+    Publish | Release | Connect | Disconnect | Check | Own | Commit | Route | WorkDone | Retain | LeaseEntry | Append | Delay | Join
+    | GroupEntry
+)  # fmt: skip
 Reply: TypeAlias = (
     Published | Released | Connected | Disconnected | Checked | Owned | CommitDone | Routed | WorkTaken | Retained | LeaseDone | Appended
-)
+    | Joined | GroupTaken
+)  # fmt: skip
 
 ENTRIES: tuple[type[Any], ...] = (
     Publish, Release, Connect, Disconnect, Check, Own, Commit, Route, WorkDone, Retain, LeasePut, LeaseAck, LeaseDrop, Append, Delay,
+    Join, Open, Give, TakeBack, Settle,
 )  # fmt: skip
 REPLIES: tuple[type[Any], ...] = (
     Published, Released, Connected, Disconnected, Checked, Owned, CommitDone, Routed, WorkTaken, Retained, LeaseDone, Appended,
+    Joined, GroupTaken,
 )  # fmt: skip

@@ -28,6 +28,10 @@ class RouteFences:
             self._tokens[home] = token
             draft.put(_FENCE + bytes((home,)), pack_row((token,)))
 
+    def is_newest(self, home: int, token: int) -> bool:
+        """Whether no newer owner of this home has been heard of."""
+        return token >= self._tokens.get(home, 0)
+
     def admits(self, sub_id: int) -> bool:
         """Whether who made this subscription may still be the owner of its home."""
         return token_of_sub(sub_id) >= self._tokens.get(home_of_sub(sub_id), 0)

@@ -8,13 +8,14 @@ it as an array without a copy; byte strings are UTF-8 where MQTT has strings.
 Who sends what:
 
     gateway  -> shard    Request(Publish, Delay, Release, Connect, Disconnect, Check)   Beat, Query(RetainedPage, Holdings)
-    session  -> shard    Request(Own, Commit, Route, WorkDone)                      Beat, FeedWant, FeedTaken,
-                                                                                    Query(Load, Poll, ReadRange, RetainedPage,
-                                                                                          RoutesOf, Unknown, Rewound)
+    session  -> shard    Request(Own, Commit, Route, WorkDone, Join, Open, Give,    Beat, FeedWant, FeedTaken,
+                                 TakeBack, Settle)                                  Query(Load, Poll, ReadRange, RetainedPage,
+                                                                                          RoutesOf, Unknown, Groups, Rewound)
     shard    -> shard    Request(Retain)                                            Beat, Query(Unread)
     reader, admin -> shard    Request(LeasePut, LeaseAck, LeaseDrop, Append)        Beat, Query(Leases, RetentionState, Cut, Rows)
     admin  -> shard      Request(Disconnect) with DESTROYED
-    shard    -> all      Answer, Refused, Result;  to gateways Superseded;  to session actors Feed, Work;  to both Live
+    shard    -> all      Answer, Refused, Result;  to gateways Superseded;  to session actors Feed, Work, Given, GroupNews,
+                         GroupMade;  to both Live
 
 The link layer below (actors.links) authenticates both ends and tells the shard the sender's role, name and incarnation.
 """
@@ -73,11 +74,17 @@ from shards.entries import (
     Disconnect,
     Disconnected,
     Entry,
+    Give,
+    GroupEntry,
+    GroupTaken,
+    Join,
+    Joined,
     LeaseAck,
     LeaseDone,
     LeaseDrop,
     LeaseEntry,
     LeasePut,
+    Open,
     Own,
     Owned,
     Publish,
@@ -91,6 +98,8 @@ from shards.entries import (
     Retained,
     Route,
     Routed,
+    Settle,
+    TakeBack,
     Will,
     WorkDone,
     WorkTaken,
@@ -100,6 +109,8 @@ from shards.queries import (
     Cut,
     CutFound,
     Gone,
+    Groups,
+    GroupsFound,
     Holdings,
     HoldingsFound,
     Leases,
@@ -134,18 +145,20 @@ from shards.queries import (
 __all__ = [
     "APPEND_FORBIDDEN", "APPEND_FULL", "APPEND_REPEATED", "APPEND_SENSELESS", "APPEND_TAKEN", "Append", "Appended", "Ask", "Check",
     "Checked", "Commit", "CommitDone", "Connect", "Connected", "Cut", "CutFound", "DESTROYED", "Delay", "Disconnect", "Disconnected",
-    "EARLIEST", "Entry", "LATEST", "NO_END", "PLACE", "Replay", "Replayed", "STEADY", "WALL",
-    "Gone", "Holdings", "HoldingsFound", "LEASES_FULL", "LEASE_FORBIDDEN", "LEASE_SENSELESS", "LEASE_TAKEN", "LEASE_UNKNOWN",
-    "LOST", "LeaseAck", "LeaseDone", "LeaseDrop", "LeaseEntry", "LeasePut", "Leases", "LeasesFound", "Load", "Loaded", "NOBODY", "NORMAL",
-    "NOT_PERMITTED", "NO_SESSION", "OLD_CONN", "OLD_TOKEN", "Own", "Owned", "Place", "Poll", "Polled", "Publish", "Published",
-    "REFUSED_QUOTA", "REFUSED_RULES", "REPEATED", "REPLIES", "RangeRead", "ReadRange", "Release", "Released", "Reply", "Retain", "Retained",
-    "RetainedMessages", "RetainedPage", "RetentionFound", "RetentionState", "Rewound", "RewoundNoted", "Route", "Routed", "RoutesFound",
-    "RoutesOf", "Rows", "RowsFound", "START_EARLIEST", "START_LATEST", "STORED", "Segment", "TAKEN", "Told", "Unknown", "UnknownFound",
-    "Unread", "UnreadFound", "WITH_WILL", "Will", "WorkDone", "WorkTaken",
+    "EARLIEST", "Entry", "Give", "Gone", "GroupEntry", "GroupTaken", "Groups", "GroupsFound", "Holdings", "HoldingsFound", "Join",
+    "Joined", "LATEST", "LEASES_FULL", "LEASE_FORBIDDEN", "LEASE_SENSELESS", "LEASE_TAKEN", "LEASE_UNKNOWN", "LOST", "LeaseAck",
+    "LeaseDone", "LeaseDrop", "LeaseEntry", "LeasePut", "Leases", "LeasesFound", "Load", "Loaded", "NOBODY", "NORMAL", "NOT_PERMITTED",
+    "NO_END", "NO_SESSION", "OLD_CONN", "OLD_TOKEN", "Open", "Own", "Owned", "PLACE", "Place", "Poll", "Polled", "Publish", "Published",
+    "REFUSED_QUOTA", "REFUSED_RULES", "REPEATED", "REPLIES", "RangeRead", "ReadRange", "Release", "Released", "Replay", "Replayed",
+    "Reply", "Retain", "Retained", "RetainedMessages", "RetainedPage", "RetentionFound", "RetentionState", "Rewound", "RewoundNoted",
+    "Route", "Routed", "RoutesFound", "RoutesOf", "Rows", "RowsFound", "START_EARLIEST", "START_LATEST", "STEADY", "STORED", "Segment",
+    "Settle", "TAKEN", "TakeBack", "Told", "Unknown", "UnknownFound", "Unread", "UnreadFound", "WALL", "WITH_WILL", "Will", "WorkDone",
+    "WorkTaken",
 ]  # fmt: skip
 
 # ------------------------------------------------------------------ frame kinds
 REQUEST, ANSWER, REFUSED, QUERY, RESULT, BEAT, SUPERSEDED, LIVE, FEED_WANT, FEED, FEED_TAKEN, WORK = range(1, 13)
+GIVEN, GROUP_NEWS, GROUP_MADE = range(13, 16)
 
 FRAMES_UNANSWERED_MAX = 64
 """A sender has at most this many numbered frames without an answer; a shard keeps as many answers per sender."""
@@ -236,6 +249,43 @@ class Work(NamedTuple):
     owner: int = 0
 
 
+class Given(NamedTuple):
+    """For the owner of the sessions here: a member of a shared group was given these messages.  Its rows say so too."""
+
+    client: bytes
+    group: int
+    filter: bytes
+    numbers: list[int]
+    values: list[bytes]
+
+
+GONE, AWAY, FULL = 0, 1, 2
+"""In place of the number of a connection, which is higher.  FULL: it is connected, and its home takes nothing more for it now."""
+IS_GIVEN, IS_SETTLED, IS_BACK = 1, 2, 3
+
+
+class GroupNews(NamedTuple):
+    """For whoever has opened a group: what has changed here, in the order in which it happened.
+
+    serial: of the Open that it follows.  whole: it begins with all there is.  members: (client, its connection number, AWAY, FULL or GONE).
+    deliveries: (client, number, IS_GIVEN, IS_SETTLED: nobody else may have it, or IS_BACK: it is with that client no more).
+    """
+
+    group: int
+    serial: int
+    whole: bool
+    members: list[tuple[bytes, int]]
+    deliveries: list[tuple[bytes, int, int]]
+
+
+class GroupMade(NamedTuple):
+    """For the owner of the sessions here: there is a new shared group at home here."""
+
+    filter: bytes
+    group: int
+    session_id: int
+
+
 # ------------------------------------------------------------------ queries, whose questions and answers are in shards.queries
 class Query(NamedTuple):
     id: int
@@ -250,21 +300,24 @@ class Result(NamedTuple):
     told: Told | None
 
 
-Frame: TypeAlias = Request | Answer | Refused | Query | Result | Beat | Superseded | Live | FeedWant | Feed | FeedTaken | Work
+Frame: TypeAlias = (
+    Request | Answer | Refused | Query | Result | Beat | Superseded | Live | FeedWant | Feed | FeedTaken | Work | Given | GroupNews
+    | GroupMade
+)  # fmt: skip
 
 _ASKS: tuple[type[Any], ...] = (
-    Load, Poll, ReadRange, RetainedPage, RoutesOf, Unknown, Unread, Leases, RetentionState, Cut, Holdings, Rows, Rewound,
+    Load, Poll, ReadRange, RetainedPage, RoutesOf, Unknown, Unread, Leases, RetentionState, Cut, Holdings, Rows, Rewound, Groups,
 )  # fmt: skip
 _TELLS: tuple[type[Any], ...] = (
     Loaded, Polled, RangeRead, RetainedMessages, RoutesFound, UnknownFound, UnreadFound, LeasesFound, RetentionFound, CutFound,
-    HoldingsFound, RowsFound, RewoundNoted,
+    HoldingsFound, RowsFound, RewoundNoted, GroupsFound,
 )  # fmt: skip
 _ASK_CODE = {kind: code for code, kind in enumerate(_ASKS)}
 _TELL_CODE = {kind: code for code, kind in enumerate(_TELLS)}
 _FIELDS_OF_A_LOSS = {_TELL_CODE[kind]: len(kind._fields) for kind in (Polled, RangeRead)}
 _PLAIN: dict[int, type[Any]] = {
     REFUSED: Refused, BEAT: Beat, SUPERSEDED: Superseded, LIVE: Live, FEED_WANT: FeedWant,
-    FEED: Feed, FEED_TAKEN: FeedTaken, WORK: Work,
+    FEED: Feed, FEED_TAKEN: FeedTaken, WORK: Work, GIVEN: Given, GROUP_NEWS: GroupNews, GROUP_MADE: GroupMade,
 }  # fmt: skip
 _PLAIN_CODE = {kind: code for code, kind in _PLAIN.items()}
 

@@ -16,11 +16,13 @@ Holds after every call (see check):
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
 from access.identity import Identity
+from mqtt.topics import is_shared
 from shards.contention import Contention
 from shards.draft import Draft
 from shards.ending import Ending, Work
@@ -54,6 +56,8 @@ ROWS_AT_ONCE = 500
 BUSY = Connected(0, False, 0)
 _WITH_REASONS = 5
 _CONN_COUNTER = META + b"conn"
+_ROWS_OF_GROUP = 100_000
+"""More than a group can have: what is under way in it is bounded."""
 
 
 @dataclass(slots=True)
@@ -106,6 +110,10 @@ class Homes:
         self.by_gateway: dict[str, dict[bytes, None]] = {}
         self.lost: dict[str, int] = {}
         """Gateway incarnations that are gone, with the age at which they were last heard; until none of their clients is left."""
+        self.moved: dict[bytes, None] = {}
+        """Clients that came or went; whoever wants to know clears it (shards.deliveries)."""
+        self.session_ended: Callable[[Draft, bytes], None] = _nothing
+        """Called in the record that ends a session, behind everything that it changes of the session itself."""
         self.suspended = False
         """Nothing expires (TickEnded.age_suspended)."""
         self.ending = Ending(engine)
@@ -281,6 +289,20 @@ class Homes:
             found.append((row.ended_ms + min(Will(*row.will).delay_s, session.expiry_s) * 1000, WILL))
         return found
 
+    def begin_group(self, draft: Draft, filter: bytes, age_ms: int, out: Outcome) -> int:
+        """A session that has no client, for a shared group; its id.  What is left of a former one goes first."""
+        if filter in self.ending.clients:
+            self.ending.go_on(draft, filter, _ROWS_OF_GROUP, out.work)
+        number = self._next_number(draft)
+        draft.put(client_key(SESSION, filter), pack_session(SessionRow(number, EXPIRY_NEVER, _WITH_REASONS, age_ms, 0)))
+        self._sessions.add(draft, 1)
+        return number
+
+    def end_group(self, draft: Draft, filter: bytes, age_ms: int, out: Outcome) -> None:
+        session = self.session(draft, filter)
+        if session is not None:
+            self._end_session(draft, filter, session, age_ms, ROWS_AT_ONCE, out)
+
     def take_notices(self, age_ms: int) -> list[Notice]:
         """What people should know, since it was last asked."""
         notices, self._notices = self._notices, []
@@ -366,6 +388,7 @@ class Homes:
         draft.delete(client_key(SESSION, client))
         self._sessions.add(draft, -1)
         self.ending.begin(draft, client, rows_max, out.work)
+        self.session_ended(draft, client)
         if client in self.live:
             return
         row = self.connection(draft, client)
@@ -381,9 +404,10 @@ class Homes:
             self._write_ended(draft, client, row.conn, row.ended_ms, None, None)
 
     def _destroy(self, draft: Draft, client: bytes, session_id: int, age_ms: int, out: Outcome) -> bool:
-        """End this session, and the connection that has it, by hand; False when it is not there any more."""
+        """End this session, and the connection that has it, by hand; False when it is not there any more, or that of a group, which ends
+        with its last member."""
         session = self.session(draft, client)
-        if session is None or session.session_id != session_id:
+        if session is None or session.session_id != session_id or is_shared(client):
             return False
         state = self.live.get(client)
         if state is None:
@@ -403,11 +427,13 @@ class Homes:
 
     def _hold(self, client: bytes, state: Client) -> None:
         self.live[client] = state
+        self.moved[client] = None
         self._attended += bool(state.session_id)
         self.by_gateway.setdefault(state.gateway, {})[client] = None
 
     def _drop(self, client: bytes) -> None:
         state = self.live.pop(client)
+        self.moved[client] = None
         self._attended -= bool(state.session_id)
         held = self.by_gateway[state.gateway]
         del held[client]
@@ -419,3 +445,7 @@ class Homes:
         listed = [client for held in self.by_gateway.values() for client in held]
         assert sorted(listed) == sorted(self.live)
         assert all(client in self.by_gateway[state.gateway] for client, state in self.live.items())
+
+
+def _nothing(draft: Draft, client: bytes) -> None:
+    pass

@@ -15,6 +15,9 @@ Holds (see check):
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from shards.deliveries import Deliveries
 from shards.draft import Draft
 from shards.ending import Work
 from shards.engine import HOME_FAMILY, Engine
@@ -26,6 +29,7 @@ from shards.rows import (
     COMMITTED_BY_OWNER,
     LOSS,
     LOSSES_PER_SESSION_MAX,
+    OUTCOME,
     OWNER,
     PLACE,
     PROGRESS,
@@ -48,8 +52,9 @@ _LOADED = (SUBSCRIPTION, PLACE, RANGE, PROGRESS)
 
 
 class Owners:
-    def __init__(self, engine: Engine, homes: Homes) -> None:
+    def __init__(self, engine: Engine, homes: Homes, deliveries: Deliveries) -> None:
         self._homes = homes
+        self._deliveries = deliveries
         row = engine.get(HOME_FAMILY, OWNER)
         fields = unpack_row(row) if row else (0, "")
         self.token: int = fields[0]
@@ -62,13 +67,13 @@ class Owners:
         self._after = WORK
         self._owned_now = False
 
-    def own(self, draft: Draft, name: str) -> Owned:
+    def own(self, draft: Draft, name: str, groups: Sequence[tuple[bytes, int, int]] = ()) -> Owned:
         self.token += 1
         self.holder = name
         draft.put(OWNER, pack_row((self.token, name)))
         self.look_again()
         self._owned_now = True
-        return Owned(self.token, self._page(draft))
+        return Owned(self.token, self._page(draft), groups)
 
     # ------------------------------------------------------------------ work
 
@@ -138,12 +143,21 @@ class Owners:
             return CommitDone(NO_SESSION)
         if entry.conn and not self._homes.may_commit(entry.client, entry.conn):
             return CommitDone(OLD_CONN)
+        if self._deliveries.may_not_leave(entry.client, entry.puts):
+            return CommitDone(OLD_CONN)
         for family, suffix, value in entry.puts:
+            if family == OUTCOME:
+                self._deliveries.outcome(draft, entry.client, suffix, value)
+                continue
             assert family in COMMITTED_BY_OWNER, f"commit of family {family!r} by {self.holder}"
             draft.put(client_key(family, entry.client, suffix), value)
+            if family == SUBSCRIPTION:
+                self._deliveries.subscribed(draft, entry.client, suffix, value)
         for family, suffix in entry.deletes:
             assert family in COMMITTED_BY_OWNER, f"commit of family {family!r} by {self.holder}"
             draft.delete(client_key(family, entry.client, suffix))
+            if family == SUBSCRIPTION:
+                self._deliveries.unsubscribed(draft, entry.client, suffix)
         for topic, qos, body in entry.letters:
             out.wills.append(FiredWill(b"", Will(topic, qos, False, 0, body), NOT_JUDGED, kept=True))
         return CommitDone(TAKEN)
@@ -168,4 +182,5 @@ class Owners:
                 # Of the losses only the last row that there can be is ever changed.
                 last = u64(LOSSES_PER_SESSION_MAX)
                 rows.append((LOSS, last, draft.get(client_key(LOSS, client, last)) or b""))
+            rows += self._deliveries.rows_of(draft, client)
         return Loaded(self._homes.newest_conn(draft, client), session.session_id if session else 0, watermark, rows)

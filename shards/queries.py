@@ -227,6 +227,16 @@ class HoldingsFound(NamedTuple):
     retained: int
 
 
+class Groups(NamedTuple):
+    """The shared groups that are at home here."""
+
+
+class GroupsFound(NamedTuple):
+    """(filter, group id, session id) of each."""
+
+    groups: list[tuple[bytes, int, int]]
+
+
 class Rows(NamedTuple):
     """Rows of this home as they are, for people: several ranges of keys at one moment.  ranges: (start, end, rows at most), keys in
     start <= key < end.  value_bytes_max: of each value; what is behind that is left out."""
@@ -258,10 +268,11 @@ class RewoundNoted(NamedTuple):
 
 Ask: TypeAlias = (
     Load | Poll | ReadRange | RetainedPage | RoutesOf | Unknown | Unread | Leases | RetentionState | Cut | Holdings | Rows | Rewound
+    | Groups
 )  # fmt: skip
 Told: TypeAlias = (
     Loaded | Polled | RangeRead | RetainedMessages | RoutesFound | UnknownFound | UnreadFound | LeasesFound | RetentionFound | CutFound
-    | HoldingsFound | RowsFound | RewoundNoted
+    | HoldingsFound | RowsFound | RewoundNoted | GroupsFound
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 Every key begins with one family byte.  Rows of a client are `family | u16 length | client id | suffix`, so that all rows
 of one family of one client are adjacent.  Values are msgpack arrays whose first element is the version of that row kind.
-docs/formats.md has the page.  Who writes:  the shard's own core (c s e i n o m R t y a f z T L A) or, through Commit, the session
+docs/formats.md has the page.  Who writes:  the shard's own core (c s e i n o m R t y a f z T L A G M k l j) or, through Commit, the session
 actor that owns the sessions (u p r q w x; an ended session's are erased by the shard).
 
     c  connection      client                 newest connection number, gateway, whether it lives
@@ -28,6 +28,11 @@ actor that owns the sessions (u p r q w x; an ended session's are erased by the 
     D  delayed         u64 number             a message that enters later (shards.delayed)
     L  lease           name                   what a reader makes messages wait for (shards.leases)
     A  writer          name                   what was taken last of a writer that is no client (shards.writers)
+    G  group           filter                 a shared group that is at home here (shards.groups)
+    M  member          u64 sub id             the filter of the group that this subscription is a member of
+    k  membership      client | u64 sub id    the same, at the home of the member (shards.deliveries)
+    l  delivery        client | u64 group | u64 number    a message of a group that this client has
+    j  outcome         client | u64 group | u64 number    what became of it
 """
 
 from __future__ import annotations
@@ -48,9 +53,10 @@ CONNECTION, SESSION, INCOMING, SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK = b"c"
 ENDED, LOSS = b"e", b"x"
 TIMER, SLOT, REFUSED_SENDER, OWNER, META, ROUTE, RETAINED, APPLIED, OUTBOX = b"T", b"n", b"z", b"o", b"m", b"R", b"t", b"a", b"f"
 LEASE, WRITER, SOURCE, DELAYED = b"L", b"A", b"y", b"D"
+GROUP, MEMBER, MEMBERSHIP, DELIVERY, OUTCOME = b"G", b"M", b"k", b"l", b"j"
 
 COMMITTED_BY_OWNER = frozenset((SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK, LOSS))
-"""The families that a Commit may write."""
+"""The families that a Commit may write.  What it says of an outcome is a wish (shards.deliveries)."""
 
 ROW_VERSION = 1
 
@@ -205,6 +211,16 @@ class RangeRow(NamedTuple):
     lost: Sequence[int] = ()
     since_ms: int = 0
     until_ms: int = 0
+
+
+NOTHING_YET, BEGUN, FINISHED, ORPHANED, RETURNED, LEAVES = 0, 1, 2, 3, 4, 5
+"""What became of a delivery of a shared group.  BEGUN: at QoS 2, so nobody else may have it.  FINISHED: only its group does not know yet.
+ORPHANED: its group need not know.  The others are said in a Commit, and are no rows.  RETURNED: it is with this client no more.  LEAVES: at
+QoS 0, and is finished by that."""
+
+
+def delivery_suffix(group: int, number: int) -> bytes:
+    return _u64.pack(group) + _u64.pack(number)
 
 
 class ProgressRow(NamedTuple):

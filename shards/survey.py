@@ -19,12 +19,17 @@ from shards.messages import UnknownMessageFormat, check_message, topic_of
 from shards.rows import (
     APPLIED,
     CONNECTION,
+    DELIVERY,
     ENDED,
+    GROUP,
     INCOMING,
     LEASE,
     LOSS,
+    MEMBER,
+    MEMBERSHIP,
     META,
     OUTBOX,
+    OUTCOME,
     OWNER,
     PLACE,
     PROGRESS,
@@ -56,7 +61,8 @@ KINDS = {
     CONNECTION: "connections", SESSION: "sessions", ENDED: "ended sessions", INCOMING: "incoming QoS 2 ids", SUBSCRIPTION: "subscriptions",
     PLACE: "places", RANGE: "ranges", PROGRESS: "progress", LOSS: "losses", WORK: "routes to remove", TIMER: "timers",
     SLOT: "answers of links", REFUSED_SENDER: "refused senders", OWNER: "owner", META: "meta", ROUTE: "routes",
-    RETAINED: "retained messages",
+    RETAINED: "retained messages", GROUP: "groups", MEMBER: "members of groups", MEMBERSHIP: "memberships", DELIVERY: "deliveries",
+    OUTCOME: "outcomes of deliveries",
     APPLIED: "applied", OUTBOX: "outbox", LEASE: "leases", WRITER: "writers", ROW_PREFIX: "generations", DROPPED_ROW: "dropped generations",
 }  # fmt: skip
 _CHUNK = 1000

@@ -148,6 +148,8 @@ def add(app: FastAPI, broker: Broker) -> None:
         session, away = await sessions.find(asking, clientid)
         if session is None and away:
             raise missing(away)
+        if session is not None and is_shared(clientid.encode()):
+            raise bad_request(f"{clientid} is a shared group: it ends with its last member")
         if session is not None:
             await asking.destroy(clientid.encode(), session.session_id)
         return Response(status_code=204)

@@ -23,7 +23,7 @@ from actors.reader.views import Seen
 from mqtt.body import strip_properties
 from sessions.bodies import QOS1, QOS2, Bodies
 from sessions.inquiry_frames import ROWS_MAX, PlacesOf, PlacesTold
-from sessions.ranges import COPIES, Terms
+from sessions.ranges import COPIES, GIVEN, Terms
 from shards.generations import GenerationDropped, GenerationId
 from shards.messages import RETAIN, header
 from shards.queries import Place
@@ -126,6 +126,9 @@ async def _places_now(
 async def _given(stored: Stored, told: _Telling, row: RangeRow, missing: dict[str, None]) -> None:
     if row.shard == COPIES:
         told.given(row, [(0, value) for value in row.copies])
+        return
+    if row.shard == GIVEN:
+        # Its messages are in rows of deliveries, which peeking does not read.
         return
     messages = await stored.look(row.shard, partial(_of_range, row), missing)
     told.given(row, messages or [])

@@ -140,6 +140,7 @@ OTHERS = {
     "access.deadline": "7s",
     "listeners.tcp.anonymous": "no",
     "listeners.tcp.zone": "z",
+    "durable_sessions.groups.strategy": "round_robin",
     "durable_storage.messages.layout.type": "record_batch",
     "durable_storage.messages.local_write_buffer.flush_interval": "20ms",
     "durable_storage.messages.layout.bits_per_topic_level": "32",

@@ -76,9 +76,9 @@ def test_nobody_is_told_in_connack_what_is_another_clients() -> None:
     assert len({usual, told[2], told[3]}) == 3
 
 
-def test_connack_of_a_durable_session_says_that_it_has_no_shared_subscriptions() -> None:
-    """Only sessions that end with their connection have them."""
-    shell = Shell()
+def test_connack_says_that_there_are_no_shared_subscriptions_where_they_are_off() -> None:
+    """Of a durable session as of others."""
+    shell = Shell(Options(shared=False))
     client = shell.client(5)
     client.send(Connect(5, "c1", properties=Properties(session_expiry_interval=100)))
     shell.answer()

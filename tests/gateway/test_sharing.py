@@ -10,6 +10,8 @@ from mqtt.packets import (
     Ack,
     AckKind,
     AckRun,
+    Connack,
+    Connect,
     Disconnect,
     Properties,
     Publish,
@@ -21,7 +23,7 @@ from mqtt.packets import (
     Unsubscribe,
 )
 from mqtt.reason import ReasonCode
-from sessions.frames import Subacked
+from sessions.frames import Subacked, Unsubacked
 from sessions.frames import Subscribe as SubscribeFrame
 from tests.gateway.scripted import Shell, message, subscribe
 from tests.gateway.sharers import GROUP, OTHER, members, payloads, publish
@@ -121,18 +123,49 @@ def test_what_the_suback_of_an_ephemeral_session_says(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_durable_sessions_have_no_shared_subscriptions_yet(version: int) -> None:
-    """Their session actor is not asked; an ephemeral group of the same name is not touched."""
+def test_those_of_durable_sessions_are_the_business_of_their_session_actor(version: int) -> None:
+    """They are no members of the live group of that name, and nothing that is stored comes to them live."""
     shell = Shell()
     durable = shell.online("d", version, clean=version == 5, expiry_s=100)
     durable.send(Subscribe(3, (Subscription(GROUP, 1), Subscription(b"b", 1))))
     frames = [frame for _, frame in shell.to_session if isinstance(frame, SubscribeFrame)]
-    assert [frame.filters for frame in frames] == [[(b"b", 1, 0, 0)]]
-    shell.turn(FromSession(0, Subacked(durable.conn, 3, [1])))
-    refused = REFUSED if version == 5 else ReasonCode.UNSPECIFIED_ERROR
-    assert durable.take() == [Suback(3, (refused, ReasonCode.GRANTED_QOS_1))]
+    assert [frame.filters for frame in frames] == [[(GROUP, 1, 0, 0), (b"b", 1, 0, 0)]]
+    shell.turn(FromSession(0, Subacked(durable.conn, 3, [1, 1])))
+    assert durable.take() == [Suback(3, (ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_1))]
     publish(shell, shell.online("p", 4), 1)
     assert durable.take() == []
+
+
+def test_what_is_not_stored_goes_live_to_one_durable_member_that_is_online() -> None:
+    """In turn, beside the group of the same name whose members are not durable; until it unsubscribes or is gone."""
+    shell = Shell()
+    (live,) = members(shell, 1)
+    durable = [shell.online(name, 5, expiry_s=100) for name in ("d1", "d2")]
+    for member in durable:
+        member.send(Subscribe(3, (Subscription(GROUP, 1),)))
+        shell.turn(FromSession(0, Subacked(member.conn, 3, [1])))
+        member.take()
+    publisher = shell.online("p", 4)
+    publish(shell, publisher, 1, 2, 3, qos=0)
+    publish(shell, publisher, 4)
+    assert [payloads(member) for member in durable] == [[b"1", b"3"], [b"2"]]
+    assert payloads(live) == [b"1", b"2", b"3", b"4"]
+    durable[0].send(Unsubscribe(4, (GROUP,)))
+    shell.turn(FromSession(0, Unsubacked(durable[0].conn, 4, [0])))
+    durable[0].take()
+    publish(shell, publisher, 5, 6, qos=0)
+    assert [payloads(member) for member in durable] == [[], [b"5", b"6"]]
+    shell.turn(SocketLost(durable[1].socket, "reset"))
+    publish(shell, publisher, 7, qos=0)
+    assert payloads(live) == [b"5", b"6", b"7"]
+
+
+def test_no_client_has_the_id_of_a_group() -> None:
+    """Under that name the store keeps the group."""
+    client = Shell().client(5)
+    client.send(Connect(5, "$share/g/a", True, 0))
+    (answer,) = [packet for packet in client.take() if isinstance(packet, Connack)]
+    assert answer.reason is ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
 
 
 def test_unsubscribe_leaves_the_group() -> None:

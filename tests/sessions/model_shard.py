@@ -22,6 +22,8 @@ from shards.frames import (
     Feed,
     FeedWant,
     Gone,
+    Groups,
+    GroupsFound,
     Load,
     Loaded,
     Own,
@@ -214,6 +216,8 @@ class ModelShard:
                 else:
                     found = [item for stream in wanted for item in self._between(filter, [stream], after, upto)]
                 return RangeRead(False, [position for position, _ in found], [value for _, value in found])
+            case Groups():
+                return GroupsFound([])
             case Rewound(position):
                 self.rewound.append(position)
                 return RewoundNoted(position)

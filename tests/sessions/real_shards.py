@@ -15,6 +15,7 @@ from sessions.events import (
     FeedReceived,
     FromGateway,
     GatewayLinked,
+    OfGroup,
     QueryShard,
     Replied,
     ShardLinked,
@@ -27,7 +28,7 @@ from sessions.events import (
 )
 from sessions.frames import Attach, Detach, Frame, Subacked, Subscribe
 from sessions.options import SessionOptions
-from shards.frames import Answer, Beat, Connect, Connected, Disconnect, Feed, Query, Result, Work
+from shards.frames import Answer, Beat, Connect, Connected, Disconnect, Feed, Given, GroupMade, GroupNews, Query, Result, Work
 from shards.numbered import NumberedSender
 from shards.options import ShardOptions
 from shards.slots import SlotTable
@@ -38,14 +39,14 @@ NEVER_MS = 1 << 40
 
 
 class Broker:
-    def __init__(self, n_shards: int = 2, gc_interval_ms: int = NEVER_MS) -> None:
+    def __init__(self, n_shards: int = 2, gc_interval_ms: int = NEVER_MS, options: SessionOptions | None = None) -> None:
         self.n_shards = n_shards
         self.slots = SlotTable.initial(n_shards)
-        options = ShardOptions(gc_interval_ms=gc_interval_ms)
-        self.shards = [Harness(shard=shard, n_shards=n_shards, options=options) for shard in range(n_shards)]
+        of_shards = ShardOptions(gc_interval_ms=gc_interval_ms)
+        self.shards = [Harness(shard=shard, n_shards=n_shards, options=of_shards) for shard in range(n_shards)]
         for h in self.shards:
             h.link(G, "gateway", "g0:a")
-        self.options = SessionOptions(gc_interval_ms=gc_interval_ms)
+        self.options = options or SessionOptions(gc_interval_ms=gc_interval_ms)
         self.linked = [False] * n_shards
         self.alive = False
         self.lives = 0
@@ -130,6 +131,8 @@ class Broker:
                         self._feed(FeedReceived(shard, frame))
                     case Work():
                         self._feed(WorkReceived(shard, frame))
+                    case Given() | GroupNews() | GroupMade():
+                        self._feed(OfGroup(shard, frame))
                     case _:
                         raise AssertionError(frame)
         if self.alive:

@@ -47,6 +47,10 @@ def _known(core: ShardCore, store: Store) -> dict[str, Any]:
         "counts": [(info.id, store.counts(info.id), store.counting.bytes_in(info.id)) for info in store.currents()],
         "rows by their counts": (homes._sessions.count, core._retained.held.count, core._delayed.count),
         "sessions that are away": homes.away,
+        "groups": sorted(core._groups.here.items()),
+        "members of groups": sorted(core._groups._members.items()),
+        "memberships": {client: sorted(subs.items()) for client, subs in sorted(core._deliveries._subs_of.items())},
+        "deliveries": {group: sorted(there.items()) for group, there in sorted(core._deliveries._there.items())},
         "writers": dict(core._writers._rows),
         "streams": sorted((generation, stream.static) for generation, stream in store.streams(b"#", 0)),
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mqtt.body import strip_properties
+from mqtt.topics import is_shared, matched_filter
 from shards.engine import HOME_FAMILY
 from shards.messages import header
 from shards.rows import RETAINED, ROUTE, SESSION, SUBSCRIPTION, WORK, read_u64, split_client_key, successor, unpack_row
@@ -38,7 +39,10 @@ def _routes(disks: list[Disk]) -> None:
             topic_filter, qos, _, _, _, starts, *_ = unpack_row(value)
             if client not in sessions:
                 raise Violation(f"rest: a subscription of {client.decode()} to {topic_filter.decode()} is left, and no session")
-            if qos or starts:
+            if is_shared(topic_filter):
+                wanted[read_u64(suffix)] = matched_filter(topic_filter)
+            elif (qos or starts) and not is_shared(client):
+                # A group has none of its own: its members have.
                 wanted[read_u64(suffix)] = topic_filter
     for shard, disk in enumerate(disks):
         work = [split_client_key(key)[0].decode() for key, _ in _rows(disk, WORK)]

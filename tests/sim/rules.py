@@ -155,10 +155,10 @@ class Rules:
         return matches(sub.topics, message.topic)
 
     def missing(self) -> Iterator[tuple[Subscription, Message]]:
-        """What is owed to subscriptions that are open, and has not come."""
+        """What is owed to subscriptions that are open, and has not come.  To members of groups: tests.sim.sharing."""
         for subs in self._ledger.subscriptions.values():
             for sub in subs:
-                if not sub.open or not sub.durable or sub.qos <= 0:
+                if not sub.open or not sub.durable or sub.shared or sub.qos <= 0:
                     continue
                 for key, stream in self._ledger.streams.items():
                     if key[2] and matches(sub.topics, key[1]):

@@ -15,6 +15,7 @@ from sessions.events import (
     GatewayLinked,
     GatewayLost,
     LiveEntered,
+    OfGroup,
     QueryShard,
     Replied,
     ShardLinked,
@@ -28,7 +29,7 @@ from sessions.events import (
 )  # fmt: skip
 from sessions.frames import Acked, Attached, decode, encode
 from sessions.options import SessionOptions
-from shards.frames import Feed, Frame, Live, Owned, Reply, Result, Work
+from shards.frames import Feed, Frame, Given, GroupMade, GroupNews, Live, Owned, Reply, Result, Work
 from shards.slots import SlotTable
 from tests.sim.asker import Asker
 from tests.sim.network import End, Network
@@ -168,5 +169,7 @@ class SessionPart:
                 self._feed(WorkReceived(shard, frame))
             case Live():
                 self._feed(LiveEntered(shard, frame))
+            case Given() | GroupNews() | GroupMade():
+                self._feed(OfGroup(shard, frame))
             case _:
                 raise AssertionError(f"shard {shard} told {self.process.name} {type(frame).__name__}")

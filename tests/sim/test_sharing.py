@@ -1,0 +1,26 @@
+"""Durable shared groups while everything else happens: what is acknowledged comes to one member, in order, and nothing is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.planting import Planted
+from tests.sim.sharing_hunt import SHARED, once
+from tests.sim.sharing_planted import ALL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tens", range(2))
+def test_a_group_loses_nothing_whatever_breaks(tens: int) -> None:
+    """And every other promise is kept beside it; the line of a failure has its seed."""
+    for seed in range(10 * tens, 10 * tens + 10):
+        once(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))
+def test_a_fault_of_groups_is_found(fault: type[Planted]) -> None:
+    """By a seed that holds without the fault."""
+    catch = SHARED.known_first(fault)
+    assert 0 <= catch.seed < SHARED.seeds_max, catch.why
