@@ -33,11 +33,15 @@ class Worlds(Ground[type[Planted]]):
         plant = fault()
         try:
             self.history(seed, plant)
+            planted = plant.planted
         except Failed as failed:
             if isinstance(failed.__cause__, MISFITS):
                 raise Misfit(f"{fault.name}: {failed.__cause__!r}") from failed
             return str(failed).partition(": ")[2], plant.planted
-        return "", plant.planted
+        finally:
+            # It is older than its world, so it would keep that for ever (tests.sim.simulation, `_without_collection`).
+            vars(plant).clear()
+        return "", planted
 
     def holds(self, seed: int) -> bool:
         try:
