@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from actors.alarms import Alarm, clear_alarm, raise_alarm
-from shards.events import Adopted, Contended, Notice, Peace
+from shards.events import Adopted, Contended, GroupDeclared, GroupDropped, Notice, Peace
 
 log = structlog.get_logger(__name__)
 
@@ -37,6 +37,10 @@ def tell(notice: Notice, run_dir: Path, member: str) -> None:
             raise_alarm(run_dir, Alarm(member, _CONTENDED, cause))
         case Peace():
             forget_alarm(run_dir, member)
+        case GroupDeclared(filter, said, strategy, by):
+            log.info("group.declared", group=shown(filter), by=by, begins=said, strategy=strategy or None)
+        case GroupDropped(filter, members, by):
+            log.info("group.dropped", group=shown(filter), by=by, left_to=members)
 
 
 def shown(name: bytes) -> str:

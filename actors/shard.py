@@ -56,6 +56,8 @@ from shards.events import (
     Effect,
     Event,
     FrameReceived,
+    GroupDeclared,
+    GroupDropped,
     LinkDown,
     LinkUp,
     Peace,
@@ -330,7 +332,7 @@ class ShardServer:
                     link = links.get(number)
                     if link is not None:
                         link.close(why)
-                case Adopted() | Contended() | Peace():
+                case Adopted() | Contended() | Peace() | GroupDeclared() | GroupDropped():
                     notices.tell(effect, self._topology.run_dir, member_name("shard", self._index))
 
     def _drive(self, effects: list[commits.Effect]) -> None:

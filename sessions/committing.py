@@ -14,7 +14,7 @@ token of this owner.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from sessions.session import Cursor, Session, place_key
 from sessions.state import Later, State, earlier
@@ -40,8 +40,8 @@ class Home:
         self.dirty: dict[Session, None] = {}
         self.under_way = False
         self.done: list[tuple[bytes, int]] = []
-        self.groups: Sequence[tuple[bytes, int, int]] = ()
-        """Shared groups, as of the record that gave the token."""
+        self.groups: Sequence[Sequence[Any]] = ()
+        """Shared groups, each a GroupFound, as of the record that gave the token."""
 
 
 class CommitListener(Protocol):

@@ -86,7 +86,7 @@ class SessionCore:
         self._moving = Moving(
             state, homes, self._committing, self._reading, self._attaching, self._memory.session, self._subscriptions.remove_unfinished
         )
-        self._groups = Dispatcher(state, homes, self._committing, self._attaching, self._acks)
+        self._groups = Dispatcher(state, homes, self._committing, self._attaching, self._acks, self._routes)
         self._attaching.owner_changed = self._owner_changed
         self._timed = (self._committing, self._subscriptions, self._reading, self._retained, self._memory, self._moving, self._groups)
         self._wake_at_ms = -1

@@ -63,7 +63,7 @@ class _Lease:
 
 
 class Group:
-    def __init__(self, home: Home, filter: bytes, id: int, session_id: int, options: SessionOptions) -> None:
+    def __init__(self, home: Home, filter: bytes, id: int, session_id: int, options: SessionOptions, own_strategy: str = "") -> None:
         self.home = home
         self.filter = filter
         self.id = id
@@ -80,6 +80,9 @@ class Group:
         self.messages: dict[int, Message] = {}
         self.held: dict[int, Held] = {}
         self.options = options
+        self.own_strategy = own_strategy
+        """By its declaration; empty: as it is configured."""
+        self.strategy = own_strategy or options.group_strategy
         self._free: list[int] = []
         self._giving: dict[bytes, dict[int, None]] = {}
         """What was sent to the home of each client, which has not said yet that it is there."""
@@ -121,8 +124,11 @@ class Group:
         else:
             self._queue(number)
 
-    def use(self, options: SessionOptions) -> None:
-        self.options = options
+    def use(self, options: SessionOptions, own_strategy: str) -> None:
+        if (options, own_strategy) == (self.options, self.own_strategy):
+            return
+        self.options, self.own_strategy = options, own_strategy
+        self.strategy = own_strategy or options.group_strategy
         for stream in list(self._leases):
             self._let_go(stream)
 
@@ -201,7 +207,7 @@ class Group:
     def _queue(self, number: int) -> None:
         """It is to be given: as soon as somebody has room, or to who has the lease of its stream."""
         stream = self.messages[number].stream
-        lease = self._leases.get(stream) if self.options.group_strategy == BY_STREAM else None
+        lease = self._leases.get(stream) if self.strategy == BY_STREAM else None
         if lease is None:
             insort(self._free, number)
         else:
@@ -298,14 +304,14 @@ class Group:
                 left += free[at:]
                 break
             message = self.messages[number]
-            if self.options.group_strategy == BY_STREAM and message.stream in self._leases:
+            if self.strategy == BY_STREAM and message.stream in self._leases:
                 # That of a message before it.
                 self._queue(number)
                 continue
             client = None if message.stream in waiting else self._next(message, in_turns)
             if client is None:
                 left.append(number)
-                if self.options.group_strategy != ROUND_ROBIN:
+                if self.strategy != ROUND_ROBIN:
                     waiting[message.stream] = None
                 continue
             room -= 1
@@ -334,7 +340,7 @@ class Group:
         given.setdefault(client, []).append(number)
 
     def _next(self, message: Message, in_turns: list[bytes]) -> bytes | None:
-        strategy = self.options.group_strategy
+        strategy = self.strategy
         if strategy in (BY_STREAM, ROUND_ROBIN):
             return self._least(in_turns, COMPARED if strategy == BY_STREAM else 1)
         assert strategy in (BY_PUBLISHER, BY_TOPIC)

@@ -18,11 +18,14 @@ from functools import partial
 
 from sessions.acks import Acks
 from sessions.attaching import Attaching
+from sessions.bodies import REPLAYED
 from sessions.committing import Committing, Home
+from sessions.declaring import Declaring
 from sessions.frames import PUBREC, Acked, Attach, Attached, SessionClosed
 from sessions.frames import Frame as GatewayFrame
 from sessions.group import Group, Held
 from sessions.output import Output
+from sessions.routes import Routes
 from sessions.session import Session
 from sessions.state import GROUPS, Later, State, earlier
 from sessions.window import Batch
@@ -32,6 +35,7 @@ from shards.frames import (
     IS_SETTLED,
     Entry,
     Give,
+    GroupFound,
     GroupMade,
     GroupNews,
     Groups,
@@ -70,12 +74,15 @@ class GroupOutput(Output):
 
 
 class Dispatcher:
-    def __init__(self, state: State, homes: dict[int, Home], committing: Committing, attaching: Attaching, acks: Acks) -> None:
+    def __init__(
+        self, state: State, homes: dict[int, Home], committing: Committing, attaching: Attaching, acks: Acks, routes: Routes
+    ) -> None:  # fmt: skip
         self._state = state
         self._homes = homes
         self._committing = committing
         self._attaching = attaching
         self._acks = acks
+        self._declaring = Declaring(state, routes, attaching.replaced)
         self._groups: dict[int, Group] = {}
         self._by_conn: dict[int, Group] = {}
         self._serial = 0
@@ -102,19 +109,20 @@ class Dispatcher:
     def settings_changed(self) -> None:
         self._away.change(self._state.now_ms, self._state.options.redelivery_after_ms)
         for group in self._groups.values():
-            group.use(self._state.options)
+            group.use(self._state.options, group.own_strategy)
             self._stirred[group] = None
 
     # ---------------------------------------------------------------- which groups there are
     def owner_changed(self, home: Home) -> None:
         if home.token:
             made, self._early = self._early, []
-            for filter, id, session_id in home.groups:
-                self._begin(home, filter, id, session_id)
+            for row in home.groups:
+                self._found(home, GroupFound(*row))
             home.groups = ()
             for shard, frame in made:
                 self.made(shard, frame)
         else:
+            self._declaring.owner_gone(home)
             for left in [group for group in self._groups.values() if group.home is home]:
                 self._drop(left)
 
@@ -133,13 +141,14 @@ class Dispatcher:
     def made(self, shard: int, frame: GroupMade) -> None:
         home = self._homes.get(shard)
         if home is not None and home.token:
-            self._begin(home, frame.filter, frame.group, frame.session_id)
+            self._found(home, GroupFound(*frame))
         elif home is not None:
             # It may come before the token of the same record.
             self._early.append((shard, frame))
 
     def ended(self, group: int) -> None:
         """Its own subscription is to be removed everywhere: the group is no more."""
+        self._declaring.ended(group)
         found = self._groups.get(group)
         if found is not None:
             self._drop(found)
@@ -157,22 +166,33 @@ class Dispatcher:
             if not isinstance(told, GroupsFound):
                 self._look_later(home)
             elif home.token == token:
-                there = {group for _, group, _ in told.groups}
+                found = [GroupFound(*row) for row in told.groups]
+                there = {one.group for one in found}
                 for gone in [group for group in self._groups.values() if group.home is home and group.id not in there]:
                     self._drop(gone)
                     self._close(gone)
-                for filter, group, session_id in told.groups:
-                    self._begin(home, filter, group, session_id)
+                for one in found:
+                    self._found(home, one)
 
         self._state.query(home.shard, Groups(), self, told)
 
-    def _begin(self, home: Home, filter: bytes, id: int, session_id: int) -> None:
-        if id in self._groups:
-            group = self._groups[id]
+    def _found(self, home: Home, found: GroupFound) -> None:
+        if found.lays:
+            self._declaring.lay(home, found)
+        if found.begun:
+            self._begin(home, found)
+
+    def _begin(self, home: Home, found: GroupFound) -> None:
+        options = self._state.options
+        if found.group in self._groups:
+            group = self._groups[found.group]
+            group.use(options, found.strategy)
+            self._stirred[group] = None
             if group.session is None and not group.attaching and len(group.ready) == self._state.n_shards:
                 self._attach(group)
             return
-        group = self._groups[id] = self._by_conn[session_id] = Group(home, filter, id, session_id, self._state.options)
+        group = Group(home, found.filter, found.group, found.session_id, options, found.strategy)
+        self._groups[group.id] = self._by_conn[group.session_id] = group
         for shard in range(self._state.n_shards):
             self._open(group, shard)
 
@@ -252,7 +272,9 @@ class Dispatcher:
             index = batch.indexes[at]
             topic, body, published_at_ms, flags = bodies.messages[index]
             publisher = bodies.publishers[index]
-            group.arrived(batch.numbers[at], publisher, topic, encode_message(flags, published_at_ms, publisher, topic, body))
+            # Where the group begins is not its members' doing: what is history for it is a message for them.
+            value = encode_message(flags & ~REPLAYED, published_at_ms, publisher, topic, body)
+            group.arrived(batch.numbers[at], publisher, topic, value)
 
     # ---------------------------------------------------------------- what members' homes tell
     def news(self, shard: int, frame: GroupNews) -> None:

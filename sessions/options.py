@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from shards.options import STRATEGIES
+
 
 class ReadOverrides(NamedTuple):
     """What a zone says of reading; None: what is said for everybody."""
@@ -18,7 +20,7 @@ class ReadOverrides(NamedTuple):
 
 
 NO_OVERRIDES = ReadOverrides()
-BY_STREAM, ROUND_ROBIN, BY_PUBLISHER, BY_TOPIC = "by_stream", "round_robin", "hash_client_id", "hash_topic"
+BY_STREAM, ROUND_ROBIN, BY_PUBLISHER, BY_TOPIC = STRATEGIES
 """Which member of a shared group gets a message (sessions.group)."""
 
 

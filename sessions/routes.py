@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sessions.committing import Home
 from sessions.frames import Replay
@@ -22,6 +22,15 @@ from shards.ids import home_of_sub, token_of_sub
 
 RoutedAt: TypeAlias = Callable[[int, int, Replayed | None], None]
 """Called with each shard, the position from which the route holds there, and where a replay begins and ends."""
+
+
+class _Add(NamedTuple):
+    sub_id: int
+    filter: bytes
+    client: bytes
+    then: RoutedAt
+    replay: Replay | None
+    owner: int
 
 
 class _Removal:
@@ -38,17 +47,22 @@ class Routes:
     def __init__(self, state: State, replaced: Callable[[Home], None]) -> None:
         self._state = state
         self._replaced = replaced
-        self._adds: list[tuple[int, bytes, bytes, RoutedAt, Replay | None]] = []
+        self._adds: list[_Add] = []
         self._removals: list[tuple[int, bytes, _Removal]] = []
         self._removing: dict[int, None] = {}
         """Of these the home has said that they are gone, and not every shard has answered yet."""
         self._finished: dict[Home, None] = {}
 
-    def add(self, client: bytes, sub_id: int, filter: bytes, then: RoutedAt, replay: Replay | None = None) -> None:
-        """Nothing happens, and nobody waits for it, when the session has ended meanwhile: the home pushes its work, which may
-        come before the answer to the commit with which this was begun.  That answer comes before the one to the removal."""
+    def add(
+        self, client: bytes, sub_id: int, filter: bytes, then: RoutedAt, replay: Replay | None = None, owner: int = 0
+    ) -> None:  # fmt: skip
+        """owner: the owner token of who adds it, where the id does not say that.
+
+        Nothing happens, and nobody waits for it, when the session has ended meanwhile: the home pushes its work, which may come before
+        the answer to the commit with which this was begun.  That answer comes before the one to the removal.
+        """
         if sub_id not in self._removing:
-            self._adds.append((sub_id, filter, client, then, replay))
+            self._adds.append(_Add(sub_id, filter, client, then, replay, owner))
 
     def removing(self, sub_id: int) -> bool:
         """Whether it was to be removed before its addition was answered: then what comes behind that would come behind the removal."""
@@ -67,11 +81,12 @@ class Routes:
             removals, self._removals = self._removals[: size - len(adds)], self._removals[size - len(adds) :]
             for shard in range(state.n_shards):
                 entry = Route(
-                    [(sub_id, filter) for sub_id, filter, *_ in adds],
+                    [(add.sub_id, add.filter) for add in adds],
                     [(sub_id, filter) for sub_id, filter, _ in removals],
-                    tuple([client for _, _, client, *_ in adds]),
+                    tuple([add.client for add in adds]),
                     tuple(_fences(removals)),
-                    tuple([replay.at(shard, index) for index, (*_, replay) in enumerate(adds) if replay is not None]),
+                    tuple([add.replay.at(shard, index) for index, add in enumerate(adds) if add.replay is not None]),
+                    tuple([(index, add.owner) for index, add in enumerate(adds) if add.owner]),
                 )
                 state.ask(shard, [entry], partial(self._answered, shard, adds, removals))
         for home in self._finished:
@@ -80,15 +95,12 @@ class Routes:
                 state.ask(home.shard, [WorkDone(home.token, done)], partial(self._taken, home, home.token))
         self._finished.clear()
 
-    def _answered(
-        self, shard: int, adds: list[tuple[int, bytes, bytes, RoutedAt, Replay | None]], removals: list[tuple[int, bytes, _Removal]],
-        replies: list[Reply],
-    ) -> None:  # fmt: skip
+    def _answered(self, shard: int, adds: list[_Add], removals: list[tuple[int, bytes, _Removal]], replies: list[Reply]) -> None:
         (routed,) = replies
         assert isinstance(routed, Routed)
         position, replayed = routed.position, iter(routed.replays)
-        for _, _, _, then, replay in adds:
-            then(shard, position, Replayed(*next(replayed)) if replay is not None else None)
+        for add in adds:
+            add.then(shard, position, Replayed(*next(replayed)) if add.replay is not None else None)
         for _, _, removal in removals:
             removal.left -= 1
             if not removal.left:

@@ -17,6 +17,7 @@ from shards.owners import Owners
 from shards.queries import (
     Ask,
     Cut,
+    GroupRows,
     Groups,
     GroupsFound,
     Holdings,
@@ -78,7 +79,7 @@ class Answering:
     @staticmethod
     def waits(ask: Ask) -> bool:
         """The answer leaves when everything submitted is committed."""
-        return isinstance(ask, Load | RetainedPage | RoutesOf | Unknown | Unread | Leases | Rows | Groups)
+        return isinstance(ask, Load | RetainedPage | RoutesOf | Unknown | Unread | Leases | Rows | Groups | GroupRows)
 
     def answer(self, ask: Ask, watermark: int, elapsed_us: int) -> Told | None:
         """None: not now, or never (shards.frames.Result)."""
@@ -112,6 +113,8 @@ class Answering:
                 return self._holdings()
             case Groups():
                 return GroupsFound(self._groups.found())
+            case GroupRows():
+                return self._groups.page(draft, ask, self._retention.age_ms)
             case Rows():
                 return rows_found(draft, ask, self._retention.age_ms)
             case Rewound(position):

@@ -49,13 +49,16 @@ from shards.fences import RouteFences
 from shards.frames import (
     Append,
     Beat,
+    Begin,
     Check,
     Checked,
     Commit,
     Connect,
+    Declare,
     Delay,
     Disconnect,
     Disconnected,
+    Drop,
     Entry,
     FeedTaken,
     FeedWant,
@@ -406,11 +409,12 @@ class ShardCore:
                 return self._owners.own(draft, name, self._groups.found()), 0
             case Commit():
                 return self._owners.commit(draft, entry, out), self._settling.settle(draft, out, wall_ms)
-            case Route(add, remove, clients, fences, _):
+            case Route(add, remove, clients, fences):
                 for home, token in fences:
                     self._fences.raise_to(draft, home, token)
+                owners = dict(entry.owners)
                 for index, (sub_id, topic_filter) in enumerate(add):
-                    if self._fences.admits(sub_id):
+                    if self._fences.admits(sub_id, owners.get(index, 0)):
                         self._routes.add(draft, sub_id, topic_filter, clients[index] if clients else b"")
                 for sub_id, _ in remove:
                     self._routes.remove(draft, sub_id)
@@ -419,10 +423,10 @@ class ShardCore:
                 self._settling.settle(draft, out, wall_ms)
                 # The retained copies of everything before this point must be home before the subscriber is told.
                 return self._past.routed(draft, entry), self._retained.newest_waiting
-            case Join():
-                joined, made = self._groups.join(draft, entry, age_ms, out)
+            case Join() | Declare() | Drop() | Begin():
+                reply, made = self._groups.take(draft, entry, role, self._owners.token, age_ms, out)
                 self._settling.settle(draft, out, wall_ms, made)
-                return joined, 0
+                return reply, 0
             case Open() | Give() | TakeBack() | Settle():
                 return self._deliveries.take(draft, entry, name), 0
             case WorkDone():

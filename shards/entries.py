@@ -147,7 +147,7 @@ class Owned(NamedTuple):
 
     token: int
     work: list[tuple[bytes, int, bytes]]
-    groups: Sequence[tuple[bytes, int, int]] = ()
+    groups: Sequence[Sequence[Any]] = ()
 
 
 class Letter(NamedTuple):
@@ -216,7 +216,8 @@ class Route(NamedTuple):
 
     clients: whose subscription each added one is, by which a sweep finds routes of which nobody knows.
     fences: (home, owner token) of who removes what an older owner had begun: that one adds no more (shards.fences).
-    replays: a Replay of each added one that begins in the past.
+    replays: a Replay of each added one that begins in the past.  owners: (number in `add`, owner token of who adds it), of those whose id
+    does not say that: groups that were declared.
     """
 
     add: list[tuple[int, bytes]]
@@ -224,6 +225,7 @@ class Route(NamedTuple):
     clients: Sequence[bytes] = ()
     fences: Sequence[tuple[int, int]] = ()
     replays: Sequence[Sequence[int]] = ()
+    owners: Sequence[tuple[int, int]] = ()
 
 
 class Routed(NamedTuple):
@@ -365,6 +367,66 @@ class Joined(NamedTuple):
     code: int
 
 
+class Declare(NamedTuple):
+    """Somebody wants a shared group at home here, with members or without (shards.groups).
+
+    since, since_value: where it begins, as in Replay: LATEST, EARLIEST or WALL.  said: the same in people's words, by which it is known
+    whether a later one says the same.  strategy: empty: as it is configured.  by: who wants it, for the log.
+    """
+
+    filter: bytes
+    since: int
+    since_value: int
+    said: str
+    strategy: str
+    by: str
+
+
+GROUP_TAKEN, GROUP_OTHERWISE, GROUP_BEGUN, GROUPS_FULL, GROUP_UNKNOWN, GROUP_HAS_MEMBERS, GROUP_FORBIDDEN, GROUP_SENSELESS = range(8)
+
+
+class Declared(NamedTuple):
+    """code: GROUP_TAKEN, also when it was declared like that before; GROUP_OTHERWISE (it is declared with other words), GROUP_BEGUN (its
+    members have begun it, and it cannot begin in the past any more), GROUPS_FULL (there are as many as may be), GROUP_FORBIDDEN (not for
+    this role) or GROUP_SENSELESS (values that cannot be).  group, said, strategy: of the one that there is, if there is one."""
+
+    code: int
+    group: int = 0
+    said: str = ""
+    strategy: str = ""
+
+
+class Drop(NamedTuple):
+    """A group is not declared any more; group: its id.  Without members it ends.  With some it is refused, unless it is to be left to them
+    and to end with the last one."""
+
+    filter: bytes
+    group: int
+    leave: bool
+    by: str
+
+
+class Dropped(NamedTuple):
+    """code: GROUP_TAKEN, GROUP_UNKNOWN (none with this id is declared), GROUP_HAS_MEMBERS or GROUP_FORBIDDEN."""
+
+    code: int
+    members: int = 0
+
+
+class Begin(NamedTuple):
+    """The owner of a declared group's home: its own routes are in every shard, and it begins at these positions, unless it has begun.
+
+    starts: (shard, position).  past: as in shards.rows.SubscriptionRow.  kept_ms: as Replayed.kept_since_ms, of all shards.
+    """
+
+    filter: bytes
+    group: int
+    token: int
+    starts: Sequence[tuple[int, int]]
+    past: Sequence[Any]
+    kept_ms: int
+
+
 class Open(NamedTuple):
     """The owner of a group's home begins to give its messages to members at home here: all there is of the group is told, and from then on
     whatever changes (frames.GroupNews, with this serial).  What comes under an older token is refused from this record on."""
@@ -405,26 +467,27 @@ class Settle(NamedTuple):
 
 
 class GroupTaken(NamedTuple):
-    """The answer to Open, Give, TakeBack and Settle.  code: TAKEN or OLD_TOKEN."""
+    """The answer to Begin, Open, Give, TakeBack and Settle.  code: TAKEN or OLD_TOKEN."""
 
     code: int
 
 
 GroupEntry: TypeAlias = Open | Give | TakeBack | Settle
+HomeOfGroupEntry: TypeAlias = Join | Declare | Drop | Begin
 Entry: TypeAlias = (
-    Publish | Release | Connect | Disconnect | Check | Own | Commit | Route | WorkDone | Retain | LeaseEntry | Append | Delay | Join
-    | GroupEntry
+    Publish | Release | Connect | Disconnect | Check | Own | Commit | Route | WorkDone | Retain | LeaseEntry | Append | Delay
+    | HomeOfGroupEntry | GroupEntry
 )  # fmt: skip
 Reply: TypeAlias = (
     Published | Released | Connected | Disconnected | Checked | Owned | CommitDone | Routed | WorkTaken | Retained | LeaseDone | Appended
-    | Joined | GroupTaken
+    | Joined | GroupTaken | Declared | Dropped
 )  # fmt: skip
 
 ENTRIES: tuple[type[Any], ...] = (
     Publish, Release, Connect, Disconnect, Check, Own, Commit, Route, WorkDone, Retain, LeasePut, LeaseAck, LeaseDrop, Append, Delay,
-    Join, Open, Give, TakeBack, Settle,
+    Join, Open, Give, TakeBack, Settle, Declare, Drop, Begin,
 )  # fmt: skip
 REPLIES: tuple[type[Any], ...] = (
     Published, Released, Connected, Disconnected, Checked, Owned, CommitDone, Routed, WorkTaken, Retained, LeaseDone, Appended,
-    Joined, GroupTaken,
+    Joined, GroupTaken, Declared, Dropped,
 )  # fmt: skip

@@ -161,5 +161,24 @@ class Peace:
     """No client is contended any more: the alarm goes."""
 
 
-Notice: TypeAlias = Adopted | Contended | Peace
+@dataclass(frozen=True, slots=True)
+class GroupDeclared:
+    """A shared group is there without members from now on; what is not empty is as it was said.  For the log."""
+
+    filter: bytes
+    said: str
+    strategy: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDropped:
+    """It is not declared any more; without members it has ended.  For the log."""
+
+    filter: bytes
+    members: int
+    by: str
+
+
+Notice: TypeAlias = Adopted | Contended | Peace | GroupDeclared | GroupDropped
 Effect: TypeAlias = Send | Submit | CloseLink | SendToShard | AskShard | Notice

@@ -32,6 +32,6 @@ class RouteFences:
         """Whether no newer owner of this home has been heard of."""
         return token >= self._tokens.get(home, 0)
 
-    def admits(self, sub_id: int) -> bool:
-        """Whether who made this subscription may still be the owner of its home."""
-        return token_of_sub(sub_id) >= self._tokens.get(home_of_sub(sub_id), 0)
+    def admits(self, sub_id: int, token: int = 0) -> bool:
+        """Whether who made this subscription may still be the owner of its home.  token: his, where the id does not say it."""
+        return (token or token_of_sub(sub_id)) >= self._tokens.get(home_of_sub(sub_id), 0)

@@ -8,12 +8,12 @@ it as an array without a copy; byte strings are UTF-8 where MQTT has strings.
 Who sends what:
 
     gateway  -> shard    Request(Publish, Delay, Release, Connect, Disconnect, Check)   Beat, Query(RetainedPage, Holdings)
-    session  -> shard    Request(Own, Commit, Route, WorkDone, Join, Open, Give,    Beat, FeedWant, FeedTaken,
-                                 TakeBack, Settle)                                  Query(Load, Poll, ReadRange, RetainedPage,
+    session  -> shard    Request(Own, Commit, Route, WorkDone, Join, Begin, Open,   Beat, FeedWant, FeedTaken,
+                                 Give, TakeBack, Settle)                            Query(Load, Poll, ReadRange, RetainedPage,
                                                                                           RoutesOf, Unknown, Groups, Rewound)
     shard    -> shard    Request(Retain)                                            Beat, Query(Unread)
     reader, admin -> shard    Request(LeasePut, LeaseAck, LeaseDrop, Append)        Beat, Query(Leases, RetentionState, Cut, Rows)
-    admin  -> shard      Request(Disconnect) with DESTROYED
+    admin  -> shard      Request(Disconnect) with DESTROYED, Request(Declare, Drop)    Query(GroupRows)
     shard    -> all      Answer, Refused, Result;  to gateways Superseded;  to session actors Feed, Work, Given, GroupNews,
                          GroupMade;  to both Live
 
@@ -36,6 +36,14 @@ from shards.entries import (
     DESTROYED,
     EARLIEST,
     ENTRIES,
+    GROUP_BEGUN,
+    GROUP_FORBIDDEN,
+    GROUP_HAS_MEMBERS,
+    GROUP_OTHERWISE,
+    GROUP_SENSELESS,
+    GROUP_TAKEN,
+    GROUP_UNKNOWN,
+    GROUPS_FULL,
     LATEST,
     LEASE_FORBIDDEN,
     LEASE_SENSELESS,
@@ -64,19 +72,25 @@ from shards.entries import (
     WITH_WILL,
     Append,
     Appended,
+    Begin,
     Check,
     Checked,
     Commit,
     CommitDone,
     Connect,
     Connected,
+    Declare,
+    Declared,
     Delay,
     Disconnect,
     Disconnected,
+    Drop,
+    Dropped,
     Entry,
     Give,
     GroupEntry,
     GroupTaken,
+    HomeOfGroupEntry,
     Join,
     Joined,
     LeaseAck,
@@ -109,6 +123,9 @@ from shards.queries import (
     Cut,
     CutFound,
     Gone,
+    GroupFound,
+    GroupRows,
+    GroupRowsFound,
     Groups,
     GroupsFound,
     Holdings,
@@ -143,9 +160,11 @@ from shards.queries import (
 
 # Those of another module that are found here too.
 __all__ = [
-    "APPEND_FORBIDDEN", "APPEND_FULL", "APPEND_REPEATED", "APPEND_SENSELESS", "APPEND_TAKEN", "Append", "Appended", "Ask", "Check",
-    "Checked", "Commit", "CommitDone", "Connect", "Connected", "Cut", "CutFound", "DESTROYED", "Delay", "Disconnect", "Disconnected",
-    "EARLIEST", "Entry", "Give", "Gone", "GroupEntry", "GroupTaken", "Groups", "GroupsFound", "Holdings", "HoldingsFound", "Join",
+    "APPEND_FORBIDDEN", "APPEND_FULL", "APPEND_REPEATED", "APPEND_SENSELESS", "APPEND_TAKEN", "Append", "Appended", "Ask", "Begin", "Check",
+    "Checked", "Commit", "CommitDone", "Connect", "Connected", "Cut", "CutFound", "DESTROYED", "Declare", "Declared", "Delay", "Disconnect",
+    "Disconnected", "Drop", "Dropped", "EARLIEST", "Entry", "GROUPS_FULL", "GROUP_BEGUN", "GROUP_FORBIDDEN", "GROUP_HAS_MEMBERS",
+    "GROUP_OTHERWISE", "GROUP_SENSELESS", "GROUP_TAKEN", "GROUP_UNKNOWN", "Give", "Gone", "GroupEntry", "GroupFound", "GroupRows",
+    "GroupRowsFound", "GroupTaken", "Groups", "GroupsFound", "Holdings", "HoldingsFound", "HomeOfGroupEntry", "Join",
     "Joined", "LATEST", "LEASES_FULL", "LEASE_FORBIDDEN", "LEASE_SENSELESS", "LEASE_TAKEN", "LEASE_UNKNOWN", "LOST", "LeaseAck",
     "LeaseDone", "LeaseDrop", "LeaseEntry", "LeasePut", "Leases", "LeasesFound", "Load", "Loaded", "NOBODY", "NORMAL", "NOT_PERMITTED",
     "NO_END", "NO_SESSION", "OLD_CONN", "OLD_TOKEN", "Open", "Own", "Owned", "PLACE", "Place", "Poll", "Polled", "Publish", "Published",
@@ -279,11 +298,14 @@ class GroupNews(NamedTuple):
 
 
 class GroupMade(NamedTuple):
-    """For the owner of the sessions here: there is a new shared group at home here."""
+    """For the owner of the sessions here: a shared group at home here is new, or not what it was.  As queries.GroupFound."""
 
     filter: bytes
     group: int
     session_id: int
+    strategy: str = ""
+    begun: bool = True
+    lays: Sequence[int] = ()
 
 
 # ------------------------------------------------------------------ queries, whose questions and answers are in shards.queries
@@ -307,10 +329,11 @@ Frame: TypeAlias = (
 
 _ASKS: tuple[type[Any], ...] = (
     Load, Poll, ReadRange, RetainedPage, RoutesOf, Unknown, Unread, Leases, RetentionState, Cut, Holdings, Rows, Rewound, Groups,
+    GroupRows,
 )  # fmt: skip
 _TELLS: tuple[type[Any], ...] = (
     Loaded, Polled, RangeRead, RetainedMessages, RoutesFound, UnknownFound, UnreadFound, LeasesFound, RetentionFound, CutFound,
-    HoldingsFound, RowsFound, RewoundNoted, GroupsFound,
+    HoldingsFound, RowsFound, RewoundNoted, GroupsFound, GroupRowsFound,
 )  # fmt: skip
 _ASK_CODE = {kind: code for code, kind in enumerate(_ASKS)}
 _TELL_CODE = {kind: code for code, kind in enumerate(_TELLS)}

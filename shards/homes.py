@@ -303,6 +303,9 @@ class Homes:
         if session is not None:
             self._end_session(draft, filter, session, age_ms, ROWS_AT_ONCE, out)
 
+    def note(self, notice: Notice) -> None:
+        self._notices.append(notice)
+
     def take_notices(self, age_ms: int) -> list[Notice]:
         """What people should know, since it was last asked."""
         notices, self._notices = self._notices, []

@@ -10,6 +10,8 @@ from shards.lts import DEFAULT_THRESHOLDS
 from shards.persistence import Persistence
 
 UNLIMITED = 1 << 62
+STRATEGIES = ("by_stream", "round_robin", "hash_client_id", "hash_topic")
+"""Which member of a shared group gets a message (sessions.group)."""
 GENERATIONS_MAX_BY_SIZE = 200
 """With so many generations in a store, size alone begins no more: making one takes longer the more there are."""
 

@@ -16,6 +16,7 @@ Holds (see check):
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from shards.deliveries import Deliveries
 from shards.draft import Draft
@@ -67,7 +68,7 @@ class Owners:
         self._after = WORK
         self._owned_now = False
 
-    def own(self, draft: Draft, name: str, groups: Sequence[tuple[bytes, int, int]] = ()) -> Owned:
+    def own(self, draft: Draft, name: str, groups: Sequence[Sequence[Any]] = ()) -> Owned:
         self.token += 1
         self.holder = name
         draft.put(OWNER, pack_row((self.token, name)))

@@ -231,10 +231,38 @@ class Groups(NamedTuple):
     """The shared groups that are at home here."""
 
 
-class GroupsFound(NamedTuple):
-    """(filter, group id, session id) of each."""
+class GroupFound(NamedTuple):
+    """begun: it has positions from which it reads.  strategy: empty: as it is configured.  lays: (since, since_value), as in
+    shards.entries.Replay, of a declared one whose own routes are not in every shard yet; else nothing."""
 
-    groups: list[tuple[bytes, int, int]]
+    filter: bytes
+    group: int
+    session_id: int
+    strategy: str = ""
+    begun: bool = True
+    lays: Sequence[int] = ()
+
+
+class GroupsFound(NamedTuple):
+    """A GroupFound of each."""
+
+    groups: Sequence[Sequence[Any]]
+
+
+class GroupRows(NamedTuple):
+    """Those at home here for people, in the order of their filters, from one on."""
+
+    start: bytes
+    count_max: int
+
+
+class GroupRowsFound(NamedTuple):
+    """rows: (filter, its row as shards.rows.GroupRow has it, how many members it has).  whole: these are the last ones.  age_ms: of the
+    shard, by which ages in the rows count."""
+
+    age_ms: int
+    rows: list[tuple[bytes, bytes, int]]
+    whole: bool
 
 
 class Rows(NamedTuple):
@@ -268,11 +296,11 @@ class RewoundNoted(NamedTuple):
 
 Ask: TypeAlias = (
     Load | Poll | ReadRange | RetainedPage | RoutesOf | Unknown | Unread | Leases | RetentionState | Cut | Holdings | Rows | Rewound
-    | Groups
+    | Groups | GroupRows
 )  # fmt: skip
 Told: TypeAlias = (
     Loaded | Polled | RangeRead | RetainedMessages | RoutesFound | UnknownFound | UnreadFound | LeasesFound | RetentionFound | CutFound
-    | HoldingsFound | RowsFound | RewoundNoted | GroupsFound
+    | HoldingsFound | RowsFound | RewoundNoted | GroupsFound | GroupRowsFound
 )  # fmt: skip
 
 

@@ -162,6 +162,36 @@ class SessionRow(NamedTuple):
     user: bytes | None = None
 
 
+class GroupRow(NamedTuple):
+    """A shared group.  id: of its subscription, never used again.
+
+    said: in which words its declaration says where it begins; empty: nobody has declared it.  strategy: empty: as it is configured.
+    declared_ms: at which age of the shard.  begun: its subscription has positions.  lays: (since, since_value) as in shards.entries.Replay
+    while its own routes may not be in every shard.  floor: (shard, position) of the first member, of one that has not begun.  kept_ms: what
+    was published before is gone, though it was to begin earlier; 0: it is not.
+    """
+
+    id: int
+    session_id: int
+    said: str = ""
+    strategy: str = ""
+    declared_ms: int = 0
+    begun: bool = True
+    lays: tuple[int, ...] = ()
+    floor: tuple[tuple[int, int], ...] = ()
+    kept_ms: int = 0
+
+
+def pack_group(row: GroupRow) -> bytes:
+    """Only one that was declared has more than its ids."""
+    return pack_row(row if row.said or row.lays else row[:2])
+
+
+def unpack_group(value: bytes) -> GroupRow:
+    row = GroupRow(*unpack_row(value))
+    return row._replace(lays=tuple(row.lays), floor=tuple([(shard, position) for shard, position in row.floor]))
+
+
 ADDING, ACTIVE = 0, 1
 
 

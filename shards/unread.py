@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
+from mqtt.topics import is_shared
 from shards.draft import Draft
 from shards.frames import Place, Query, Result, Unread, UnreadFound
 from shards.ids import token_of_sub
@@ -93,6 +94,8 @@ def _session(draft: Draft, ask: Unread, token: int, client: bytes, behind: list[
             # Where it begins is not known yet.  One that a former owner was making is never finished.
             holds |= token_of_sub(sub_id) == token & 0xFFFFFFFF
             continue
+        # Nor where a declared group begins, as long as its routes are not in every shard.
+        holds |= not row.starts and is_shared(client)
         for shard, position in row.starts:
             if shard == ask.shard:
                 place = places.get(sub_id, Place(position))

@@ -15,6 +15,8 @@ from shards.events import (
     Contended,
     Effect,
     FrameReceived,
+    GroupDeclared,
+    GroupDropped,
     LinkDown,
     LinkUp,
     Notice,
@@ -167,7 +169,7 @@ class Harness:
                     self.closed[link] = why
                 case SendToShard():
                     self.forwarded.append(effect)
-                case Adopted() | Contended() | Peace():
+                case Adopted() | Contended() | Peace() | GroupDeclared() | GroupDropped():
                     self.notices.append(effect)
 
 

@@ -13,7 +13,7 @@ from mqtt.body import strip_properties
 from mqtt.topics import is_shared, matched_filter
 from shards.engine import HOME_FAMILY
 from shards.messages import header
-from shards.rows import RETAINED, ROUTE, SESSION, SUBSCRIPTION, WORK, read_u64, split_client_key, successor, unpack_row
+from shards.rows import GROUP, RETAINED, ROUTE, SESSION, SUBSCRIPTION, WORK, read_u64, split_client_key, successor, unpack_group, unpack_row
 from tests.sim.disk import Disk
 from tests.sim.ledger import Ledger, Message
 from tests.sim.rules import Violation
@@ -32,6 +32,9 @@ def _rows(disk: Disk, family: bytes) -> list[tuple[bytes, bytes]]:
 
 def _routes(disks: list[Disk]) -> None:
     wanted: dict[int, bytes] = {}
+    declared = {int.from_bytes(key[1:], "big") for disk in disks for key, _ in _rows(disk, ROUTE)} & {
+        unpack_group(value).id for disk in disks for _, value in _rows(disk, GROUP)
+    }
     for disk in disks:
         sessions = [split_client_key(key)[0] for key, _ in _rows(disk, SESSION)]
         for key, value in _rows(disk, SUBSCRIPTION):
@@ -42,7 +45,9 @@ def _routes(disks: list[Disk]) -> None:
             if is_shared(topic_filter):
                 wanted[read_u64(suffix)] = matched_filter(topic_filter)
             elif (qos or starts) and not is_shared(client):
-                # A group has none of its own: its members have.
+                # A group has none of its own, unless it was declared: its members have.
+                wanted[read_u64(suffix)] = topic_filter
+            elif is_shared(client) and read_u64(suffix) in declared:
                 wanted[read_u64(suffix)] = topic_filter
     for shard, disk in enumerate(disks):
         work = [split_client_key(key)[0].decode() for key, _ in _rows(disk, WORK)]

@@ -27,10 +27,10 @@ class LoadedTooEarly(Planted):
         groups: Any = core._groups
 
         def make(begin: Any) -> Any:
-            def early(home: Any, filter: bytes, id: int, session_id: int) -> None:
-                known = id in groups._groups
-                begin(home, filter, id, session_id)
-                group = groups._groups[id]
+            def early(home: Any, found: Any) -> None:
+                known = found.group in groups._groups
+                begin(home, found)
+                group = groups._groups[found.group]
                 if not known and group.session is None and not group.attaching:
                     groups._attach(group)
 
@@ -134,8 +134,8 @@ class LeaseNotKept(Planted):
         def make(dispatch: Any) -> Any:
             def loose() -> None:
                 for group in groups._groups.values():
-                    if group.options.group_strategy == BY_STREAM:
-                        group.use(replace(group.options, group_strategy=ROUND_ROBIN))
+                    if group.strategy == BY_STREAM:
+                        group.use(replace(group.options, group_strategy=ROUND_ROBIN), "")
                 dispatch()
 
             return loose
