@@ -26,6 +26,7 @@ COMMANDS = {
     "api-keys": "cli.api_keys:app",
     "clients": "cli.clients:clients",
     "sessions": "cli.sessions:app",
+    "groups": "cli.groups:app",
     "subs": "cli.subs:subs",
     "topics": "cli.topics:app",
     "retained": "cli.retained:retained",

@@ -127,7 +127,10 @@ def rm(
     """End a session with everything it has; its client, if it is connected, is disconnected first. Says what is lost."""
 
     if is_shared(client.encode()):
-        refuse(f"{client} is a shared group: it ends when its last member unsubscribes, or when the session of that one ends.")
+        refuse(
+            f"{client} is a shared group: it ends when its last member unsubscribes, or when the session of that one ends; a declared one "
+            "ends with `holdfast groups drop`."
+        )
 
     async def looks(asking: Asking) -> tuple[Session, Lag | None, tuple[str, ...]]:
         session, missing = await _session(asking, client)

@@ -149,7 +149,7 @@ def add(app: FastAPI, broker: Broker) -> None:
         if session is None and away:
             raise missing(away)
         if session is not None and is_shared(clientid.encode()):
-            raise bad_request(f"{clientid} is a shared group: it ends with its last member")
+            raise bad_request(f"{clientid} is a shared group: it ends with its last member, or, declared, with DELETE {API}/groups/...")
         if session is not None:
             await asking.destroy(clientid.encode(), session.session_id)
         return Response(status_code=204)

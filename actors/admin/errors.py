@@ -56,6 +56,10 @@ def not_found(message: str, code: str = "NOT_FOUND") -> Refused:
     return Refused(404, code, message)
 
 
+def conflict(message: str) -> Refused:
+    return Refused(409, "CONFLICT", message)
+
+
 def no_client(client: str) -> Refused:
     return not_found(f"{client} is not connected and has no session", "CLIENTID_NOT_FOUND")
 

@@ -36,9 +36,12 @@ LOOK_S: Final = 0.1
 SLASH: Final = "\0"
 """Stands for a / that belongs to a part of a path: MQTT allows it in no text (actors.admin.guard puts it there)."""
 _CURSOR = r"^([0-9]{1,3}-([0-9a-f]{2})*)?$"
-_TEXT = r"^[^\x00]+$"
+TEXT = r"^[^\x00]+$"
 _LEVEL = r"[^+#/\x00]"
 _FILTER = rf"^(#|(\+|{_LEVEL}*)(/(\+|{_LEVEL}*)){{0,126}}(/#)?)$"
+GROUP: Final = (
+    rf"^\$share/{_LEVEL}+/(#|/#|(\+|{_LEVEL}+)(/(\+|{_LEVEL}*)){{0,126}}(/#)?|(/(\+|{_LEVEL}*)){{1,126}}(/#)?)$"
+)  # fmt: skip
 _TOPIC = rf"^{_LEVEL}*(/{_LEVEL}*){{0,127}}$"
 ID_CHARS_MAX: Final = 16_384
 TEXT_CHARS_MAX: Final = 4_096
@@ -57,7 +60,7 @@ class Meta(BaseModel):
 # ---------------------------------------------------------------------------------------------------- what is asked with
 
 
-def _whole(text: str) -> str:
+def whole(text: str) -> str:
     return text.replace(SLASH, "/")
 
 
@@ -74,13 +77,13 @@ def _filter(text: str) -> str:
 Cursor = Annotated[str, Query(pattern=_CURSOR, max_length=140_000, description="`meta.cursor` of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Rows of a page, at most.")]
 ClientId = Annotated[
-    str, Path(min_length=1, max_length=ID_CHARS_MAX, pattern=_TEXT, description="A client id; a / as %2F."), BeforeValidator(_whole)
+    str, Path(min_length=1, max_length=ID_CHARS_MAX, pattern=TEXT, description="A client id; a / as %2F."), BeforeValidator(whole)
 ]
 Filter = Annotated[
     str, Query(min_length=1, max_length=TEXT_CHARS_MAX, pattern=_FILTER, description="A topic filter."), AfterValidator(_filter)
 ]
 TopicName = Annotated[str, Query(min_length=1, max_length=TEXT_CHARS_MAX, pattern=_TOPIC, description="A topic name, without wildcards.")]
-Part = Annotated[str, Query(min_length=1, max_length=TEXT_CHARS_MAX, pattern=_TEXT, description="What the client id has somewhere.")]
+Part = Annotated[str, Query(min_length=1, max_length=TEXT_CHARS_MAX, pattern=TEXT, description="What the client id has somewhere.")]
 
 
 # ---------------------------------------------------------------------------------------------------- what is answered

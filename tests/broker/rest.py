@@ -22,6 +22,11 @@ CONFIG = """
 [[operations]]
 include-path-regex = "^/api/v5/ds/"
 checks.positive_data_acceptance.expected-statuses = ["2XX", "400", "401", "403", "404"]
+
+# Whether a time is still to come, or a group is there that says otherwise, is not in any form.
+[[operations]]
+include-path-regex = "^/api/v5/groups"
+checks.positive_data_acceptance.expected-statuses = ["2XX", "400", "401", "403", "404", "409"]
 """
 
 
