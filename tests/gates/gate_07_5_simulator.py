@@ -1,4 +1,4 @@
-"""Gate 5 of issue 7: shared groups, replays, and sessions that are moved or lose their wake-ups, in worlds where everything else breaks too.
+"""Gate 5 of issue 7: shared groups, replays, and sessions that are moved or lose wake-ups, in worlds where everything else breaks too.
 
 1,000 seeds over the three kinds of world, and each planted fault of theirs caught, 8 at least. In the worlds of tests.sim.tooling frames
 that would have woken a session never arrive, on purpose: it heals within an interval, what it waited for comes, and it is counted.
