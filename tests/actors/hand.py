@@ -39,6 +39,8 @@ class Ended(Exception):
 class Hand:
     """One connection."""
 
+    KEEP_ALIVE_S = 60
+
     def __init__(self, version: Version, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.version = version
         self.present = False
@@ -55,7 +57,7 @@ class Hand:
         """Of MQTT 3.1.1, a session that outlives the connection unless it is clean."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         hand = cls(version, reader, writer)
-        hand.send(wire.connect(version, client, clean=clean, keep_alive_s=60, expiry_s=expiry_s, receive_maximum=receive_max))
+        hand.send(wire.connect(version, client, clean=clean, keep_alive_s=cls.KEEP_ALIVE_S, expiry_s=expiry_s, receive_maximum=receive_max))
         connack = wire.read_connack(version, (await hand.next(wire.CONNACK)).body)
         assert connack.code == 0, f"CONNACK {connack.code:#04x}"
         hand.present = connack.session_present

@@ -37,6 +37,9 @@ class Message:
 
 
 class Replayer(Hand):
+    KEEP_ALIVE_S = 0
+    """Who has got all that there was says nothing for as long as others take."""
+
     async def replay(self, *filters: str, qos: int = 1, **properties: str) -> Told:
         """SUBSCRIBE, with `replay_from` for replay-from; returns at the SUBACK.  What comes before it waits."""
         self._last_id += 1
