@@ -13,7 +13,20 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final, Protocol
 
-PATHS: Final = ("live 0", "live 1", "live 2", "offline", "resumed 1", "resumed 2", "retained", "shared", "memory", "will", "delayed")
+PATHS: Final = (
+    "live 0",
+    "live 1",
+    "live 2",
+    "offline",
+    "resumed 1",
+    "resumed 2",
+    "retained",
+    "shared",
+    "shared stored",
+    "memory",
+    "will",
+    "delayed",
+)
 SIDES: Final = ("reader", "writer")
 WHENS: Final = ("allowed", "denied", "revoked", "revoked while away", "revoked before PUBREC")
 FORMS: Final = ("client id", "beginning", "unless", "placeholder", "claim")
@@ -23,9 +36,9 @@ VERSIONS: Final = (4, 5)
 GATEWAYS: Final = ("same", "other")
 MEMORY: Final = "memory-"
 """So begin the client ids whose sessions are in memory (a zone of the broker's)."""
-STORED: Final = ("offline", "resumed 1", "resumed 2", "memory")
+STORED: Final = ("offline", "shared stored", "resumed 1", "resumed 2", "memory")
 """Paths of a session that outlives its connection."""
-AT_ONCE: Final = ("live 0", "live 1", "live 2", "shared", "resumed 1", "resumed 2")
+AT_ONCE: Final = ("live 0", "live 1", "live 2", "shared", "shared stored", "resumed 1", "resumed 2")
 """Paths whose reader is there when A is published."""
 AWAY: Final = ("offline", "memory")
 JUDGED_LATER: Final = ("retained", "will", "delayed")
@@ -73,7 +86,7 @@ class Case:
 
     @property
     def topic_filter(self) -> str:
-        return f"{'$share/g/' if self.path == 'shared' else ''}case/{self.number}/#"
+        return f"{'$share/g/' if self.path.startswith('shared') else ''}case/{self.number}/#"
 
     @property
     def qos(self) -> int:

@@ -50,8 +50,9 @@ def payloads(messages: list[Got]) -> list[str]:
 
 async def settled(broker: OneLoop) -> None:
     """Nobody has anything of a group any more, and the group knows."""
-    while any(shard._core._deliveries._there for shard in broker.shards):  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(60):
+        while any(shard._core._deliveries._there for shard in broker.shards):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Gate 3 of issue 5: every path x whose right x when it goes x what says so, in one broker, and 300 names that somebody chose.
 
-1,840 cases, each with two clients and a topic of its own, and a marked message before and behind a change of the rights; a leak is any byte
+2,000 cases, each with two clients and a topic of its own, and a marked message before and behind a change of the rights; a leak is any byte
 of a marked message at somebody without the right later than a second after the file of rules was replaced, or his token had ended. What has
 the right must come, so no path is silent by itself. 48 cases more are tokens that write by APPEND or read by SCAN. Then each hostile name
 connects, as a client id, and tries to read and to write what is the victim's.
