@@ -52,6 +52,10 @@ SHELLS = {
     "shards/log_files.py": "the logs of RocksDB, looked at from outside",
     "shards/salvage.py": "opens a store with broken files",
     "shards/suspects.py": "which files were met broken",
+    "shards/replication/log.py": "the log of a replica",
+    "shards/replication/log_opening.py": "opens it",
+    "shards/replication/log_segment.py": "its files",
+    "shards/replication/promise.py": "the file with what a replica has promised",
 }
 
 # What reads the store with Spark; the commands and benchmarks import it where they need it.
