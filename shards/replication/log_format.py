@@ -72,8 +72,8 @@ class SegmentHead:
 
     @property
     def seed(self) -> int:
-        """Goes into every checksum of the segment, so that no batch of another one is taken for its own."""
-        return int(crc32(self.pack()))
+        """The checksum of the head: goes into every other one of the segment, so that no batch of another segment is taken for its own."""
+        return int.from_bytes(self.pack()[-_CRC_BYTES:], "little")
 
 
 def unpack_segment_head(data: bytes) -> SegmentHead:

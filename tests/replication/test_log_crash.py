@@ -113,6 +113,11 @@ def test_a_segment_that_is_missing_shortened_or_exchanged_is_found(tmp_path: Pat
     refused(lambda files: files[1].write_bytes(files[1].read_bytes()[:-1]), story)
     refused(lambda files: files[1].write_bytes(files[1].read_bytes()[:SEGMENT_HEAD_BYTES]), story)
     refused(lambda files: files[1].write_bytes(files[2].read_bytes()), "it is segment 3, by its name it is 2")
+    head = SEGMENT_HEAD_BYTES
+    refused(
+        lambda files: files[1].write_bytes(files[1].read_bytes()[:head] + files[2].read_bytes()[head:]),
+        "the head of the batch does not fit",
+    )
     refused(lambda files: files[-1].write_bytes(b""), "the file has 0 bytes")
 
 
