@@ -1,9 +1,9 @@
 """Group commit: the changed rows of all sessions of a home, in one request at a time.
 
 The next request leaves when the previous one is answered, so the longer a sync takes the more sessions share the next one;
-nothing that somebody waits for waits for a timer.  What may be committed lazily (PROTOCOLS 12) waits for company: QoS 1
-assignments for some milliseconds, in which most of them are acknowledged and leave no row; acknowledgements alone up to the
-heartbeat.
+nothing that somebody waits for waits for a timer.  What may be committed lazily (PROTOCOLS 12) waits for company, for all sessions of
+a home by one clock: QoS 1 assignments for some milliseconds, in which most of them are acknowledged and leave no row, and the longer the
+more sessions have such, up to the heartbeat; acknowledgements alone up to the heartbeat.
 
 What must not leave before its commit (PROTOCOLS 12) waits for a number: `Session.next_commit` when it was changed.
 
@@ -17,9 +17,37 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from sessions.session import Cursor, Session, place_key
-from sessions.state import Later, State, earlier
+from sessions.state import State, earlier
 from shards.frames import OLD_TOKEN, TAKEN, Commit, CommitDone, Entry, Place, Reply
 from shards.rows import PLACE, PROGRESS, RANGE, ProgressRow, pack_place, pack_progress, u64
+
+
+LAZY_SESSIONS_PER_S = 200
+"""So many sessions of a home are committed a second for what may be committed lazily: a thousand that get a message now and then would
+otherwise cost their shard more than the messages."""
+LAZY_SESSIONS_AT_ONCE = 4
+"""So few do not count."""
+
+
+class Company:
+    """Sessions that wait for a commit: all of them are due when the first one is."""
+
+    __slots__ = ("due_ms", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: list[Session] = []
+        self.due_ms: int | None = None
+
+    def add(self, session: Session, due_ms: int) -> None:
+        if self.due_ms is None or due_ms < self.due_ms:
+            self.due_ms = due_ms
+        self.waiting.append(session)
+
+    def due(self, now_ms: int) -> list[Session]:
+        if self.due_ms is None or now_ms < self.due_ms:
+            return []
+        waiting, self.waiting, self.due_ms = self.waiting, [], None
+        return waiting
 
 
 class Home:
@@ -27,9 +55,12 @@ class Home:
 
     token 0: not the owner (yet).  deposed: somebody else became the owner; ask again only for a client that wants it, so
     that of two processes the one that serves clients wins.
+
+    lazy, progressed: who waits for company, with an assignment and with acknowledgements alone.  lazy_ms: how long the next one that is
+    first will.
     """
 
-    __slots__ = ("asked", "deposed", "dirty", "done", "groups", "last_sub", "shard", "token", "under_way")
+    __slots__ = ("asked", "deposed", "dirty", "done", "groups", "last_sub", "lazy", "lazy_ms", "progressed", "shard", "token", "under_way")
 
     def __init__(self, shard: int) -> None:
         self.shard = shard
@@ -38,6 +69,9 @@ class Home:
         self.deposed = False
         self.last_sub = 0
         self.dirty: dict[Session, None] = {}
+        self.lazy = Company()
+        self.lazy_ms = 0
+        self.progressed = Company()
         self.under_way = False
         self.done: list[tuple[bytes, int]] = []
         self.groups: Sequence[Sequence[Any]] = ()
@@ -64,11 +98,15 @@ class Committing:
         self._state = state
         self._homes = homes
         self._place_of = place_of
-        self._lazy: Later[Session] = Later(state.options.lazy_commit_ms)
-        self._heartbeat: Later[Session] = Later(state.options.heartbeat_ms)
 
     def settings_changed(self) -> None:
-        self._heartbeat.change(self._state.now_ms, self._state.options.heartbeat_ms)
+        """What waits already does so no longer than the new heartbeat."""
+        latest_ms = self._state.now_ms + self._state.options.heartbeat_ms
+        for home in self._homes.values():
+            home.lazy_ms = min(home.lazy_ms, self._state.options.heartbeat_ms)
+            for company in (home.lazy, home.progressed):
+                if company.due_ms is not None:
+                    company.due_ms = min(company.due_ms, latest_ms)
 
     # ---------------------------------------------------------------- marking
     def soon(self, session: Session) -> None:
@@ -84,33 +122,44 @@ class Committing:
         """Something has changed that costs at most a repeat if it is lost."""
         if not session.in_lazy:
             session.in_lazy = True
-            self._lazy.add(self._state.now_ms, session)
+            home = self._homes[session.home]
+            home.lazy.add(session, self._state.now_ms + max(home.lazy_ms, self._state.options.lazy_commit_ms))
 
     def progressed(self, session: Session) -> None:
         """Only acknowledgements have changed."""
         session.progress_dirty = True
         if not session.in_heartbeat:
             session.in_heartbeat = True
-            self._heartbeat.add(self._state.now_ms, session)
+            self._homes[session.home].progressed.add(session, self._state.now_ms + self._state.options.heartbeat_ms)
 
     # ---------------------------------------------------------------- a turn
     def turn(self) -> None:
-        state = self._state
-        for session in self._heartbeat.due(state.now_ms):
-            session.in_heartbeat = False
-            if session.progress_dirty and not session.dropped:
-                self.soon(session)
-        for session in self._lazy.due(state.now_ms):
-            session.in_lazy = False
-            if not session.dropped:
-                self.soon(session)
         for home in self._homes.values():
+            self._gather(home)
             if home.dirty and home.token and not home.under_way:
                 self._send(home)
 
+    def _gather(self, home: Home) -> None:
+        """Who has waited long enough."""
+        for session in home.progressed.due(self._state.now_ms):
+            session.in_heartbeat = False
+            if session.progress_dirty and not session.dropped:
+                self.soon(session)
+        lazy = home.lazy.due(self._state.now_ms)
+        if lazy:
+            over = max(len(lazy) - LAZY_SESSIONS_AT_ONCE, 0)
+            home.lazy_ms = min(over * 1_000 // LAZY_SESSIONS_PER_S, self._state.options.heartbeat_ms)
+        for session in lazy:
+            session.in_lazy = False
+            if not session.dropped:
+                self.soon(session)
+
     @property
     def next_ms(self) -> int | None:
-        return earlier(self._lazy.next_ms, self._heartbeat.next_ms)
+        due_ms: int | None = None
+        for home in self._homes.values():
+            due_ms = earlier(earlier(due_ms, home.lazy.due_ms), home.progressed.due_ms)
+        return due_ms
 
     def _send(self, home: Home) -> None:
         sessions: list[Session] = []
