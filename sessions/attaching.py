@@ -260,6 +260,8 @@ class Attaching:
         self._reading.detach(session)
         self._givens.detached(session)
         self._subscriptions.detached(session)
+        session.sends = False
+        session.progress_dirty |= session.said_online
         if session.has_changes:
             self._committing.soon(session)
 

@@ -32,6 +32,7 @@ _NEVER_MS = 1 << 62
 _PUBLISH = 0x30
 DUP = 0x08
 QOS1, QOS2 = 0x02, 0x04
+_REPEATED = bytes([first | DUP if first & (QOS1 | QOS2) == QOS1 else first for first in range(256)])
 
 
 def _firsts(granted: int, options: int) -> bytes:
@@ -89,3 +90,8 @@ class Bodies:
         if len(indexes) != len(kinds):
             kinds = bytes([kinds[index] for index in indexes])
         return indexes, kinds.translate(_TABLES[terms.qos][options & _IN_FIRST | (_AS_RETAINED if retained else 0)])
+
+
+def repeated(firsts: bytes) -> bytes:
+    """With DUP at QoS 1.  What leaves at QoS 2 has not been sent before: its number would have been committed."""
+    return firsts.translate(_REPEATED)

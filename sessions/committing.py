@@ -21,7 +21,6 @@ from sessions.state import State, earlier
 from shards.frames import OLD_TOKEN, TAKEN, Commit, CommitDone, Entry, Place, Reply
 from shards.rows import PLACE, PROGRESS, RANGE, ProgressRow, pack_place, pack_progress, u64
 
-
 LAZY_SESSIONS_PER_S = 200
 """So many sessions of a home are committed a second for what may be committed lazily: a thousand that get a message now and then would
 otherwise cost their shard more than the messages."""
@@ -125,6 +124,15 @@ class Committing:
             home = self._homes[session.home]
             home.lazy.add(session, self._state.now_ms + max(home.lazy_ms, self._state.options.lazy_commit_ms))
 
+    def assigned(self, session: Session) -> None:
+        """Messages leave at QoS 1.  That there may be repeats of this connection, if they are lost, is said at once: these are to come
+        with DUP."""
+        if session.said_online:
+            self.lazily(session)
+        else:
+            session.sends = True
+            self.soon(session)
+
     def progressed(self, session: Session) -> None:
         """Only acknowledgements have changed."""
         session.progress_dirty = True
@@ -203,6 +211,7 @@ class Committing:
 
     def _progress(self, session: Session) -> bytes:
         one, two = session.one, session.two
+        session.said_online = session.attached and session.sends
         # What is assigned may be sent before the next commit.  After a crash all of it is sent with DUP, which means that it
         # may have come before; without DUP would mean that it has not [MQTT-3.3.1-1].
         sent1, sent2 = (one.next - 1, two.next - 1) if session.attached else (one.sent, two.sent)
@@ -219,6 +228,7 @@ class Committing:
                 session.losses,
                 session.untold,
                 _again(session) if session.again else (),
+                session.said_online,
             )
         )
 

@@ -8,7 +8,7 @@ from collections import deque
 class Deliveries:
     """Keys are those of the rows, without family and client."""
 
-    __slots__ = ("asked", "known", "open", "values", "waiting")
+    __slots__ = ("asked", "known", "open", "repeats", "values", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[bytes, bytes, bytes]] = deque()
@@ -19,6 +19,8 @@ class Deliveries:
         """Of what was under way before this connection."""
         self.known: dict[bytes, None] = {}
         """All of these, and what is finished as long as that is not committed."""
+        self.repeats = 0
+        """So many of the first that wait may have been sent by a process of ours that has died."""
         self.asked = False
         """The rows are asked for: what is told until they come is in them, and behind what may be lost."""
 

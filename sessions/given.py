@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from mqtt.topics import is_shared
-from sessions.bodies import DUP, QOS1, QOS2, Bodies
+from sessions.bodies import DUP, QOS1, QOS2, Bodies, repeated
 from sessions.committing import Committing
 from sessions.deliveries import NO_DELIVERIES, Deliveries
 from sessions.ranges import GIVEN, Range
@@ -32,11 +32,13 @@ _AT_ONCE = 100
 """Messages that are assigned together, at most."""
 
 
-def restore(session: Session, rows: Sequence[tuple[bytes, bytes]]) -> None:
-    """A session was read from its rows.  What was taken from it is closed: nothing is sent under these numbers any more."""
+def restore(session: Session, rows: Sequence[tuple[bytes, bytes]], repeats: bool) -> None:
+    """A session was read from its rows.  What was taken from it is closed: nothing is sent under these numbers any more.
+    repeats: what has no number in the rows may have been sent."""
     ranges = [known for known in session.ranges.open.values() if known.shard == GIVEN]
     if rows or ranges:
         _restore(session, rows, ranges)
+        session.given.repeats = len(session.given.waiting) if repeats else 0
     # What it has may be taken from it before a connection is attached to it.
     session.reload = in_groups(session)
 
@@ -134,13 +136,18 @@ class Givens:
             return
         bodies = Bodies([value for _, _, value in rows])
         _, firsts = bodies.select(range(len(rows)), session.reader, sub.terms)
+        repeats = session.given.repeats > 0
+        if repeats:
+            session.given.repeats -= len(rows)
         start = 0
         for end in range(1, len(rows) + 1):
             if end == len(rows) or (firsts[end] ^ firsts[start]) & _QOS_BITS:
-                self._run(session, filter, bodies, range(start, end), firsts[start:end], [key for key, _, _ in rows[start:end]])
+                self._run(session, filter, bodies, range(start, end), firsts[start:end], [key for key, _, _ in rows[start:end]], repeats)
                 start = end
 
-    def _run(self, session: Session, filter: bytes, bodies: Bodies, indexes: range, firsts: bytes, keys: list[bytes]) -> None:
+    def _run(
+        self, session: Session, filter: bytes, bodies: Bodies, indexes: range, firsts: bytes, keys: list[bytes], repeats: bool
+    ) -> None:
         """Messages that leave at the same QoS."""
         terms, count, gate = session.subs[filter].terms, len(keys), session.next_commit
         qos = (firsts[0] & _QOS_BITS) >> 1
@@ -156,8 +163,11 @@ class Givens:
             for number, key in enumerate(keys, first):
                 session.given.open[key] = (qos, number)
         if qos == 1:
+            if repeats:
+                session.one.may_be_sent()
+                firsts = repeated(firsts)
             gate = NO_GATE
-            self._committing.lazily(session)
+            self._committing.assigned(session)
         elif qos == 2:
             for key in keys:
                 self._committing.put(session, OUTCOME, key, pack_row((BEGUN,)))

@@ -65,7 +65,7 @@ def restore(
             sub.past = {shard: Past(*past) for shard, *past in fields.past[1]}
         for shard, start in sub.starts:
             saved = places.get((sub.sub_id, shard))
-            sub.add_cursor(shard, saved if saved is not None else Place(start), saved)
+            sub.add_cursor(shard, saved if saved is not None else Place(start), saved).repeats = progress.online
     session.losses, session.untold = progress.losses, progress.untold
     for at in range(0, len(progress.again), 3):
         qos, number, count = progress.again[at : at + 3]
@@ -73,5 +73,6 @@ def restore(
     for _, value in by_family[LOSS]:
         session.newest_loss = LossRow(*unpack_row(value))
     close_again(session)
-    given.restore(session, by_family[DELIVERY])
+    given.restore(session, by_family[DELIVERY], progress.online)
+    session.said_online = progress.online
     return session, unfinished

@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
-from sessions.bodies import DUP, POSITIONS, QOS1, QOS2, Bodies
+from sessions.bodies import DUP, POSITIONS, QOS1, QOS2, Bodies, repeated
 from sessions.committing import Committing
 from sessions.feed import ShardFeed
 from sessions.given import Givens
@@ -198,6 +198,7 @@ class Reading:
             self._losses.passed(session, cursor, told.gone)
             self.committing.soon(session)
         if told.at_head and not told.place.horizon:
+            cursor.repeats = False
             self.feeds[cursor.shard].join(cursor)
         else:
             self._wait(session, cursor)
@@ -209,7 +210,7 @@ class Reading:
             streams = [(generation, static) for generation, static in segment.streams]
             for terms, after, upto, bodies in parts(cursor, segment, self._places(cursor), sweep):
                 indexes = range(len(bodies.messages))
-                self._new(session, cursor.sub, terms, cursor.shard, segment.merged, streams, after, upto, bodies, indexes)
+                self._new(session, cursor.sub, terms, cursor.shard, segment.merged, streams, after, upto, bodies, indexes, cursor.repeats)
 
     def _places(self, cursor: Cursor) -> Sequence[Place]:
         """Of its subscription in all shards, where its messages carry them."""
@@ -265,7 +266,7 @@ class Reading:
     # ---------------------------------------------------------------- numbers
     def _new(
         self, session: Session, sub: Subscription, terms: Terms, shard: int, merged: bool, streams: list[tuple[int, bytes]],
-        after: int, upto: int, bodies: Bodies, indexes: Sequence[int],
+        after: int, upto: int, bodies: Bodies, indexes: Sequence[int], repeats: bool = False,
     ) -> None:  # fmt: skip
         if sub.retained_topics is not None:
             for index in indexes:
@@ -281,13 +282,13 @@ class Reading:
             if count2:
                 self.committing.soon(session)
             else:
-                self.committing.lazily(session)
+                self.committing.assigned(session)
         gate = session.next_commit if count2 else NO_GATE
         if count1 + count2 < len(firsts):
             # What leaves at QoS 0 must not come again: the place behind it is committed first.
             self.committing.soon(session)
             gate = session.next_commit
-        self._queue(session, terms, bodies, indexes, firsts, first1, first2, gate)
+        self._queue(session, terms, bodies, indexes, firsts, first1, first2, gate, repeats)
 
     def copy(self, session: Session, sub: Subscription, values: list[bytes]) -> None:
         """Retained messages: those with a number become rows of the session, and leave when these are committed."""
@@ -304,9 +305,13 @@ class Reading:
         self._queue(session, sub.terms, bodies, indexes, firsts, first1, first2, session.next_commit if count1 or count2 else NO_GATE)
 
     def _queue(
-        self, session: Session, terms: Terms, bodies: Bodies, indexes: Sequence[int], firsts: bytes, first1: int, first2: int, gate: int
-    ) -> None:
+        self, session: Session, terms: Terms, bodies: Bodies, indexes: Sequence[int], firsts: bytes, first1: int, first2: int, gate: int,
+        repeats: bool = False,
+    ) -> None:  # fmt: skip
         packet_ids, numbers, qos = _columns(session, firsts, first1, first2)
+        if repeats:
+            session.one.may_be_sent()
+            firsts = repeated(firsts)
         session.window.add(Batch(bodies, indexes, firsts, packet_ids, numbers, qos, terms.identifier, gate))
         self._state.counters.assigned += len(firsts)
 

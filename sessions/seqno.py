@@ -103,6 +103,10 @@ class Track:
             if number > self.sent:
                 self.sent = number
 
+    def may_be_sent(self) -> None:
+        """What is assigned so far: a process of ours that has died may have sent it."""
+        self.sent = self.next - 1
+
     def check(self) -> None:
         assert self.committed <= self.out <= self.sent < self.next, (self.committed, self.out, self.sent, self.next)
         assert all(self.committed + 1 < number < self.next for number in self.done)

@@ -38,10 +38,11 @@ class Cursor:
     is behind and polls: `asked` while a poll is under way, `waiting` while it is in the session's queue for one.
     saved: the place in the row, None when there is no row yet.
     looking: it asks only because it had got nothing for a while.  watch: by which somebody sees that.
+    repeats: what it reads before it is at the head may have been sent by a process of ours that has died.
     past: what of this shard is history of a replay.  history: the terms of that, made of those of the subscription.
     """
 
-    __slots__ = ("asked", "head", "history", "looking", "past", "place", "saved", "shard", "sub", "waiting", "watch")
+    __slots__ = ("asked", "head", "history", "looking", "past", "place", "repeats", "saved", "shard", "sub", "waiting", "watch")
 
     def __init__(self, sub: Subscription, shard: int, place: Place, saved: Place | None) -> None:
         self.sub = sub
@@ -54,6 +55,7 @@ class Cursor:
         self.looking: Look | None = None
         self.watch: Watch | None = None
         self.past = NOT_PAST
+        self.repeats = False
         self.history: Terms | None = None
 
 
@@ -144,7 +146,8 @@ class Session:
         "adding", "after_commit", "again", "attached", "busy", "client", "commits_done", "committing", "conn", "dropped", "given", "held",
         "home", "in_heartbeat", "in_lazy", "later", "letters", "link", "losses", "newest_loss", "one", "operations", "places",
         "progress_dirty", "queries", "ranges", "reader", "reads", "received", "releases", "reload", "removals", "rereads", "reserved",
-        "reserved_bytes", "retained", "rows", "running", "session_id", "starving", "subs", "two", "uncertain", "untold", "window",
+        "reserved_bytes", "retained", "rows", "running", "said_online", "sends", "session_id", "starving", "subs", "two", "uncertain",
+        "untold", "window",
     )  # fmt: skip
 
     def __init__(self, client: bytes, session_id: int, home: int, one: Track, two: Track, ranges: RangeLog) -> None:
@@ -203,6 +206,9 @@ class Session:
         self.rows: dict[tuple[bytes, bytes], bytes | None] = {}
         self.places: dict[Cursor, None] = {}
         self.progress_dirty = False
+        self.sends = False
+        """On this connection messages have left at QoS 1, or may have, whose numbers are committed lazily.  said_online: the last commit says so."""
+        self.said_online = False
         self.in_heartbeat = False
         self.in_lazy = False
         self.commits_done = 0

@@ -169,14 +169,14 @@ class ShardCore:
             self._delayed, self._retained,
         )  # fmt: skip
         self._space = self._elapsed_us = self._marked_ms = 0
-        self._begun = False
+        self._begun = self._many = False
 
     # ------------------------------------------------------------------ what the shell may look at
 
     @property
     def busy(self) -> bool:
         """Frames, or work of our own, wait for the next tick: feed TickEnded soon."""
-        return (bool(self._arrived) and self._synced) or self._housekeeping.presses(self._telling.in_flight)
+        return (bool(self._arrived) and self._synced) or self._housekeeping.presses(self._telling.in_flight, self._draft.bundles_full)
 
     @property
     def wait_ms(self) -> int:
@@ -191,7 +191,7 @@ class ShardCore:
             "messages_nobody": found.nobody, "messages_repeated": found.repeated, "messages_stale": found.stale,
             "messages_refused": found.refused, "ids_timed_out": self._publishing.incoming.timed_out, "away": self._homes.away,
             "routes": len(self._routes), "connections": len(self._homes.live), "tail_bytes": self._tail.held_bytes,
-            "filters_matched": self._reader.matched, "reads": self._answering.reads, "read_ns": self._answering.read_ns,
+            "bundled_rows": self._draft.bundled_rows, "filters_matched": self._reader.matched, "reads": self._answering.reads, "read_ns": self._answering.read_ns,
             "sessions_expired": self._homes.sessions_expired, "sessions_ended": self._homes.sessions_ended,
             "sessions_being_erased": len(self._homes.ending.clients), "session_rows_collected": self._homes.ending.rows_erased,
             "timers_fired": self._housekeeping.timers_fired, "timers_late_ms_max": self._housekeeping.timers_late_ms_max,
@@ -378,6 +378,7 @@ class ShardCore:
         self._refusing.pop(name, None)
         outbox = 0
         replies: list[Reply] = []
+        self._many = len(frame.entries) >= self._options.bundled_commits_min
         for entry in frame.entries:
             reply, waits = self._enter(entry, role, name, age_ms, wall_ms)
             replies.append(reply)
@@ -408,7 +409,7 @@ class ShardCore:
             case Own():
                 return self._owners.own(draft, name, self._groups.found()), 0
             case Commit():
-                return self._owners.commit(draft, entry, out), self._settling.settle(draft, out, wall_ms)
+                return self._owners.commit(draft, entry, out, self._many), self._settling.settle(draft, out, wall_ms)
             case Route(add, remove, clients, fences):
                 for home, token in fences:
                     self._fences.raise_to(draft, home, token)
@@ -452,6 +453,7 @@ class ShardCore:
             if link is not None and work:
                 self._telling.tell(link, Work(work, self._owners.token))
         self._owners.record_ends()
+        draft.close_bundle(self._elapsed_us // 1000)
         if not draft.ops:
             effects.extend(self._telling.nothing_submitted())
             return

@@ -97,10 +97,10 @@ class Housekeeping:
         """What the sweep found, by kind: things that timers and records have missed."""
         return self._sweep.found
 
-    def presses(self, in_flight: int) -> bool:
-        """There is more to do than one turn took: take the next one soon."""
+    def presses(self, in_flight: int, folding: bool) -> bool:
+        """There is more to do than one turn took: take the next one soon.  folding: there are too many rows in bundles."""
         due = self._timers.next_due_ms <= self._age_ms and not self._homes.suspended
-        return self._room and in_flight < IN_FLIGHT_MAX and bool(due or self._homes.ending.clients or self._homes.lost)
+        return self._room and in_flight < IN_FLIGHT_MAX and bool(due or self._homes.ending.clients or self._homes.lost or folding)
 
     @property
     def wait_ms(self) -> int:
@@ -134,6 +134,7 @@ class Housekeeping:
         self._crowded = in_flight >= IN_FLIGHT_MAX
         if room and in_flight < IN_FLIGHT_MAX:
             self._expire(draft, out)
+            draft.fold(now.elapsed_us // 1000 - self._options.bundled_ms)
         self._note_lost()
         if homes.lost and room:
             homes.lose_gateways(draft, now.age_ms, LOST_CONNECTIONS_PER_RECORD, out)

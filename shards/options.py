@@ -42,6 +42,10 @@ class ShardOptions:
     """Topics that match one of these filters are stored whether a session wants them or not."""
     takeovers_max: int = 0
     """Of one client within 30 s; then the newcomer has to wait (shards.contention).  0: never."""
+    bundled_commits_min: int = 32
+    """A request with so many commits changes rows of sessions together (shards.bundles)."""
+    bundled_ms: int = 60_000
+    """After this they are written each by itself."""
     hold_unread: bool = False
     """A generation waits until all sessions have acknowledged all of it (shards.unread)."""
 

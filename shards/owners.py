@@ -50,6 +50,7 @@ from shards.rows import (
 WORK_UNDER_WAY_MAX = 4_000
 WORK_PAGE = 1_000
 _LOADED = (SUBSCRIPTION, PLACE, RANGE, PROGRESS)
+_BUNDLED = frozenset((PLACE, RANGE, PROGRESS))
 
 
 class Owners:
@@ -136,7 +137,9 @@ class Owners:
             if draft.get(client_key(SUBSCRIPTION, client, u64(sub_id))) is None and draft.get(client_key(WORK, client, u64(sub_id))) is None
         ]
 
-    def commit(self, draft: Draft, entry: Commit, out: Outcome) -> CommitDone:
+    def commit(self, draft: Draft, entry: Commit, out: Outcome, many: bool) -> CommitDone:
+        """many: of many sessions in one record; how far they have got is written together."""
+        together = many and not draft.bundles_full
         if entry.token != self.token:
             return CommitDone(OLD_TOKEN)
         session = self._homes.session(draft, entry.client)
@@ -151,7 +154,10 @@ class Owners:
                 self._deliveries.outcome(draft, entry.client, suffix, value)
                 continue
             assert family in COMMITTED_BY_OWNER, f"commit of family {family!r} by {self.holder}"
-            draft.put(client_key(family, entry.client, suffix), value)
+            if together and family in _BUNDLED:
+                draft.bundle(client_key(family, entry.client, suffix), value)
+            else:
+                draft.put(client_key(family, entry.client, suffix), value)
             if family == SUBSCRIPTION:
                 self._deliveries.subscribed(draft, entry.client, suffix, value)
         for family, suffix in entry.deletes:

@@ -2,7 +2,7 @@
 
 Every key begins with one family byte.  Rows of a client are `family | u16 length | client id | suffix`, so that all rows
 of one family of one client are adjacent.  Values are msgpack arrays whose first element is the version of that row kind.
-docs/formats.md has the page.  Who writes:  the shard's own core (c s e i n o m R t y a f z T L A G M k l j) or, through Commit, the session
+docs/formats.md has the page.  Who writes:  the shard's own core (c s e i n o m R t y a f z T L A G M k l j B) or, through Commit, the session
 actor that owns the sessions (u p r q w x; an ended session's are erased by the shard).
 
     c  connection      client                 newest connection number, gateway, whether it lives
@@ -31,6 +31,7 @@ actor that owns the sessions (u p r q w x; an ended session's are erased by the 
     G  group           filter                 a shared group that is at home here (shards.groups)
     M  member          u64 sub id             the filter of the group that this subscription is a member of
     k  membership      client | u64 sub id    the same, at the home of the member (shards.deliveries)
+    B  bundle          u64 number             rows of many sessions as one (shards.bundles)
     l  delivery        client | u64 group | u64 number    a message of a group that this client has
     j  outcome         client | u64 group | u64 number    what became of it
 """
@@ -53,7 +54,7 @@ CONNECTION, SESSION, INCOMING, SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK = b"c"
 ENDED, LOSS = b"e", b"x"
 TIMER, SLOT, REFUSED_SENDER, OWNER, META, ROUTE, RETAINED, APPLIED, OUTBOX = b"T", b"n", b"z", b"o", b"m", b"R", b"t", b"a", b"f"
 LEASE, WRITER, SOURCE, DELAYED = b"L", b"A", b"y", b"D"
-GROUP, MEMBER, MEMBERSHIP, DELIVERY, OUTCOME = b"G", b"M", b"k", b"l", b"j"
+GROUP, MEMBER, MEMBERSHIP, DELIVERY, OUTCOME, BUNDLE = b"G", b"M", b"k", b"l", b"j", b"B"
 
 COMMITTED_BY_OWNER = frozenset((SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK, LOSS))
 """The families that a Commit may write.  What it says of an outcome is a wish (shards.deliveries)."""
@@ -111,12 +112,15 @@ def pack_range(row: RangeRow) -> bytes:
 
 
 def pack_progress(row: ProgressRow) -> bytes:
-    """Only what is there is written, and what is before it: what was sent in vain, that a loss has to be told, how many there are."""
-    if row.again:
+    """Only what is there is written, and what is before it: a connection, what was sent in vain, that a loss has to be told, how many there
+    are."""
+    if row.online:
         return pack_row(row)
-    if row.untold:
+    if row.again:
         return pack_row(row[:-1])
-    return pack_row(row[:-2] if row.losses else row[:-3])
+    if row.untold:
+        return pack_row(row[:-2])
+    return pack_row(row[:-3] if row.losses else row[:-4])
 
 
 def pack_session(row: SessionRow) -> bytes:
@@ -261,7 +265,8 @@ class ProgressRow(NamedTuple):
     the exchange is over too, and only waits for a number below it.
     next_range: the number of the next range row.  losses: how many loss rows there are.  untold: its client has lost something since
     the last CONNACK that said so.  again: of the oldest delivery of a track, its QoS, its number, and how many connections ended with it
-    sent and not acknowledged; three numbers for each.
+    sent and not acknowledged; three numbers for each.  online: a connection was attached that gets messages at QoS 1; what is assigned
+    after this row may be sent, too.
     """
 
     next_range: int
@@ -275,6 +280,7 @@ class ProgressRow(NamedTuple):
     losses: int = 0
     untold: bool = False
     again: Sequence[int] = ()
+    online: bool = False
 
 
 LOSSES_PER_SESSION_MAX = 100

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from shards.classes import ClassMap
 from shards.clock import AgeMark
+from shards.draft import Draft
 from shards.dropped import DROPPED_ROW
 from shards.engine import HOME_FAMILY, Engine, StoreFailed
 from shards.generations import ROW_PREFIX, GenerationInfo, Generations
@@ -18,6 +19,7 @@ from shards.lts import Leaf
 from shards.messages import UnknownMessageFormat, check_message, topic_of
 from shards.rows import (
     APPLIED,
+    BUNDLE,
     CONNECTION,
     DELIVERY,
     ENDED,
@@ -62,7 +64,7 @@ KINDS = {
     PLACE: "places", RANGE: "ranges", PROGRESS: "progress", LOSS: "losses", WORK: "routes to remove", TIMER: "timers",
     SLOT: "answers of links", REFUSED_SENDER: "refused senders", OWNER: "owner", META: "meta", ROUTE: "routes",
     RETAINED: "retained messages", GROUP: "groups", MEMBER: "members of groups", MEMBERSHIP: "memberships", DELIVERY: "deliveries",
-    OUTCOME: "outcomes of deliveries",
+    OUTCOME: "outcomes of deliveries", BUNDLE: "bundles",
     APPLIED: "applied", OUTBOX: "outbox", LEASE: "leases", WRITER: "writers", ROW_PREFIX: "generations", DROPPED_ROW: "dropped generations",
 }  # fmt: skip
 _CHUNK = 1000
@@ -95,6 +97,7 @@ class Survey:
         """Raises StoreFailed when there is nothing that a broker has made."""
         self.shard = shard
         self._engine = engine
+        self._rows = Draft(engine)
         self._generations = Generations.view(engine)
         self._store = Store(engine, self._generations)
 
@@ -262,7 +265,7 @@ class Survey:
         return ""
 
     def _home(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        while rows := self._engine.scan(HOME_FAMILY, start, end, _CHUNK):
+        while rows := self._rows.scan_range(start, end, _CHUNK):
             yield from rows
             start = rows[-1][0] + b"\x00"
 

@@ -54,6 +54,7 @@ GAUGES: Final = gauges("holdfast_shard", "shard", {
     "away": "Sessions that are at home here and have no connection.",
     "retained": "Retained messages that are at home here.",
     "tail_bytes": "Bytes of the newest messages that are held in memory.",
+    "bundled_rows": "Rows of sessions that are stored together with others, and held in memory.",
     "sessions_being_erased": "Ended sessions of which there still are rows.",
     "timers_late_ms_max": "The longest that something came after it was due, since the start.",
     "expiry_suspended": "1 while nothing expires, because the clock jumped over a restart.",

@@ -28,7 +28,7 @@ def test_a_feed_frame_step_by_step() -> None:
     puts = [
         (PLACE, u64(sub) + b"\0", pack_place(Place(start + 9))),
         (RANGE, u64(1), pack_range(row)),
-        (PROGRESS, b"", pack_progress(ProgressRow(2, 0, 4, 3, 0, 1, 0, []))),
+        (PROGRESS, b"", pack_progress(ProgressRow(2, 0, 4, 3, 0, 1, 0, [], online=True))),
     ]
     assert effects == [
         AskShard(0, s.asked[0].id, [Commit(1, CLIENT, conn, conn, puts, [])]),
@@ -39,16 +39,37 @@ def test_a_feed_frame_step_by_step() -> None:
 def test_what_is_acknowledged_before_it_is_committed_leaves_no_range() -> None:
     """Lazy commits: the row of a range that was opened and finished in between is never written."""
     s, conn = online(options=SessionOptions(lazy_commit_ms=20))
+    s.publish(1)
+    s.live()
+    s.rest()
+    s.puback(conn, 1)
+    s.tick(20)
+    s.rest()
     s.publish(3)
     s.live()
     assert Wake(19) in s.tick()
     assert s.asked == []
-    s.puback(conn, 1, 2, 3)
+    s.puback(conn, 2, 3, 4)
     s.tick(20)
     (commit,) = s.commits()
     assert families(commit) == "pq"
     s.answer()
-    assert s.progress() == ProgressRow(2, 3, 4, 3, 0, 1, 0, [])
+    assert s.progress() == ProgressRow(3, 4, 5, 4, 0, 1, 0, [], again=[], online=True)
+
+
+def test_the_first_message_of_a_connection_is_committed_at_once() -> None:
+    """From then on the row says that messages may have been sent of which it does not know; after the connection it does not."""
+    s, conn = online(options=SessionOptions(lazy_commit_ms=20))
+    assert not s.progress().online
+    s.publish(1)
+    s.live()
+    s.tick()
+    assert [families(commit) for commit in s.commits()] == ["pqr"]
+    s.rest()
+    assert s.progress().online
+    s.detach(conn)
+    s.rest()
+    assert not s.progress().online
 
 
 def test_acknowledgements_alone_wait_for_the_heartbeat() -> None:

@@ -447,3 +447,50 @@ def test_a_completed_exchange_whose_end_was_not_committed_is_completed_again() -
     conn = crash(s)
     assert s.delivered() == [(b"m0", 0x8001, 0x3C)]
     assert SendPubrel(conn, [0x8002]) in s.sent
+
+
+def unacknowledged(s: Script, conn: int) -> None:
+    """One message is acknowledged and committed, another was sent after that, and the process has died."""
+    s.publish(1)
+    s.live()
+    s.rest()
+    s.puback(conn, 1)
+    s.tick(s.options.lazy_commit_ms)
+    s.rest()
+    s.publish(1)
+    s.live()
+    s.tick()
+    assert [payload for payload, _, _ in s.delivered()] == [b"m0", b"m1"]
+    assert s.commits() == []
+
+
+def test_what_was_sent_and_never_committed_comes_again_with_dup() -> None:
+    """Nobody knows whether it was sent: it counts as sent, also on connections after that [MQTT-3.3.1-1].  New messages do not."""
+    s, conn = online(options=SessionOptions(lazy_commit_ms=20))
+    unacknowledged(s, conn)
+    s.publish(2)
+    conn = crash(s, receive_max=1)
+    assert s.delivered() == [(b"m1", 2, 0x3A)]
+    s.detach(conn)
+    s.rest()
+    conn = crash(s)
+    assert s.delivered() == [(b"m1", 2, 0x3A), (b"m2", 3, 0x3A), (b"m3", 4, 0x3A)]
+    s.publish(1)
+    s.live()
+    s.rest()
+    assert s.delivered() == [(b"m4", 5, 0x32)]
+
+
+def test_what_nobody_can_have_sent_comes_without_dup() -> None:
+    """The process has died after the connection had ended, and was said to have."""
+    s, conn = online(options=SessionOptions(lazy_commit_ms=20))
+    s.publish(1)
+    s.live()
+    s.rest()
+    s.delivered()
+    s.puback(conn, 1)
+    s.detach(conn)
+    s.rest()
+    s.publish(1)
+    crash(s)
+    assert s.delivered() == [(b"m1", 2, 0x32)]

@@ -20,6 +20,7 @@ from shards.frames import Place, Polled
 from shards.ids import conn_no
 from shards.messages import header, published_at_of
 from shards.rows import ROUTE, successor, u64, unpack_row
+from tests.sim.planted_bundles import OF_BUNDLES
 from tests.sim.planted_identities import OF_IDENTITIES
 from tests.sim.planting import Planted
 
@@ -406,7 +407,7 @@ class SessionLossIgnored(Planted):
 ALL: list[type[Planted]] = [
     LateFrameStored, LateDisconnect, RouteCounted, RangeAfterExpiry, FoldLosesOne, PubrelBeforeCommit, RouteRemovedEarly, OldAckCounted,
     EndOfStreamEarly, AnswerBeforeCommit, ReadPastWatermark, RepeatTakenAgain, NumbersInRam, DupFlagDecides, IdsEndWithConnection,
-    PublishBeforeCommit, SubackEarly, SessionLossIgnored, *OF_IDENTITIES,
+    PublishBeforeCommit, SubackEarly, SessionLossIgnored, *OF_IDENTITIES, *OF_BUNDLES,
 ]  # fmt: skip
 """Each is caught within 500 seeds; tests hold it."""
 

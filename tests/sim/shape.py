@@ -172,6 +172,8 @@ def _shard(rng: Random) -> ShardOptions:
         retention_ms=86_400_000,
         tail_bytes_max=rng.choice((200, 2000, 1 << 20)),
         gc_interval_ms=rng.choice(SWEEP_EVERY_MS),
+        bundled_commits_min=rng.choice((1, 2, 32)),
+        bundled_ms=rng.choice((10, 500, 60_000)),
     )
 
 
