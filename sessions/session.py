@@ -207,7 +207,8 @@ class Session:
         self.places: dict[Cursor, None] = {}
         self.progress_dirty = False
         self.sends = False
-        """On this connection messages have left at QoS 1, or may have, whose numbers are committed lazily.  said_online: the last commit says so."""
+        """On this connection messages have left at QoS 1, or may have, whose numbers are committed lazily.  said_online: the last commit
+        says so."""
         self.said_online = False
         self.in_heartbeat = False
         self.in_lazy = False

@@ -2,7 +2,8 @@
 
 A commit of hundreds of sessions changes two or three small rows of each, and what they have in common is most of their bytes.  Such a
 commit is one row, compressed: a bundle.  Its rows are read from memory (shards.draft).  Before they are many, or old
-(ShardOptions.bundled_ms), the rows of the oldest bundle are written each by itself, some at a time, and the bundle is deleted with the last of them.
+(ShardOptions.bundled_ms), the rows of the oldest bundle are written each by itself, some at a time, and the bundle is deleted with the
+last of them.
 
 A row that is in a bundle is changed in bundles only, as long as any bundle has it: so the newest bundle that has it is right, whatever
 stands in its own place, and no crash can bring an older one back.

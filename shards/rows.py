@@ -2,8 +2,8 @@
 
 Every key begins with one family byte.  Rows of a client are `family | u16 length | client id | suffix`, so that all rows
 of one family of one client are adjacent.  Values are msgpack arrays whose first element is the version of that row kind.
-docs/formats.md has the page.  Who writes:  the shard's own core (c s e i n o m R t y a f z T L A G M k l j B) or, through Commit, the session
-actor that owns the sessions (u p r q w x; an ended session's are erased by the shard).
+docs/formats.md has the page.  Who writes:  the shard's own core (c s e i n o m R t y a f z T L A G M k l j B) or, through Commit, the
+session actor that owns the sessions (u p r q w x; an ended session's are erased by the shard).
 
     c  connection      client                 newest connection number, gateway, whether it lives
     s  session         client                 expiry, will, creation

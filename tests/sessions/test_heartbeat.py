@@ -98,6 +98,7 @@ def test_the_more_sessions_have_messages_the_longer_these_wait_to_be_committed(s
 
 
 def test_what_waits_longer_for_company_than_another_heartbeat_waits_no_longer_than_that() -> None:
+    """durable_sessions.heartbeat_interval counts at once."""
     s, conns = crowd(24, 5_000)
     message(s, conns, 2)
     s.core.handle(SettingsChanged(replace(s.options, heartbeat_ms=30)))
