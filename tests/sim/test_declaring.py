@@ -71,7 +71,7 @@ class LeftBehind(Planted):
         self.replace(groups, "_end", make)
 
 
-CAUGHT: dict[type[Planted], int] = {HoldsTooEarly: 5, NotBegunAgain: 1, LeftBehind: 2}
+CAUGHT: dict[type[Planted], int] = {HoldsTooEarly: 5, NotBegunAgain: 1, LeftBehind: 19}
 """The first seed that fails with each."""
 
 

@@ -27,7 +27,7 @@ from tests.sim.simulation import Simulation
 from tests.sim.world import SECOND
 
 LOST_FEED, LOST_ANSWER = 0.05, 0.02
-LOST_LAST, LAST_US = 0.5, 3 * SECOND
+LOST_LAST, LAST_US = 0.9, 3 * SECOND
 """Of feeds, for so long after the faults: behind the last frame none comes that shows the hole, and somebody has to look."""
 MOVE_EVERY_US = SECOND
 INTERVAL_MS = 1_000
