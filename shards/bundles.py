@@ -30,6 +30,7 @@ ROWS_MAX = 50_000
 FOLD_ROWS = 500
 """So many rows of a bundle are written, or found to be in a newer one, in one record."""
 _SCAN = 64
+_WRITTEN = object()
 _LONG_AGO_MS = -(1 << 62)
 
 
@@ -50,6 +51,8 @@ class Bundles:
     def __init__(self) -> None:
         self.newest: dict[bytes, int] = {}
         self.rows = 0
+        self._only_here: dict[bytes, None] = {}
+        """Of these there is no row of their own that would have to be deleted: most ranges come and go in bundles."""
         self._making: dict[bytes, bytes | None] = {}
         self._number = 1
         self._made: deque[Bundle] = deque()
@@ -73,6 +76,14 @@ class Bundles:
     def put(self, key: bytes, value: bytes | None) -> None:
         self._making[key] = value
         self.newest[key] = self._number
+
+    def never_written(self, key: bytes) -> None:
+        """There is no row of its own under this key, which is about to be put into a bundle."""
+        self._only_here[key] = None
+
+    def writes(self, key: bytes, value: bytes | None) -> bool:
+        """Whether anything is to be written for this row, which leaves its bundle."""
+        return self._only_here.pop(key, _WRITTEN) is _WRITTEN or value is not None
 
     def close(self, now_ms: int) -> list[Op]:
         """The row of what was put since the last time."""
@@ -109,6 +120,7 @@ class Bundles:
             expected.update(dict.fromkeys(bundle.keys, bundle.number))
         expected.update(dict.fromkeys(self._making, self._number))
         assert self.newest == expected
+        assert self._only_here.keys() <= self.newest.keys()
         assert self.rows == sum([len(bundle.keys) for bundle in self._made])
 
 

@@ -67,6 +67,8 @@ class Draft:
         """Put this row, or delete it (None), together with others: the record gets one row for all of them."""
         if key not in self._overlay:
             self._fresh.append(key)
+            if self._engine.get(HOME_FAMILY, key) is None:
+                self._bundles.never_written(key)
         self._overlay[key] = (value, _BUNDLED)
         self._bundles.put(key, value)
 
@@ -83,7 +85,8 @@ class Draft:
         if not self._bundles.wants_fold(made_ms):
             return
         single, free, ops = self._bundles.fold()
-        self.ops += [(HOME_FAMILY, key, self._overlay[key][0]) for key in single]
+        rows = [(key, self._overlay[key][0]) for key in single]
+        self.ops += [(HOME_FAMILY, key, value) for key, value in rows if self._bundles.writes(key, value)]
         self.ops += ops
         for key in free:
             self._overlay[key] = (self._overlay[key][0], self._serial)
