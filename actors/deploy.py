@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors import ROOT
 from actors.controller import ControllerServer
+from actors.environment import patience
 from actors.host import Host
 from actors.logs import open_log
 from actors.ports import RayMember
@@ -152,7 +153,8 @@ class RayDeployment:
         if self._topology.ray.joined:
             # Somebody else's Ray: its workers know neither our code nor our marks, and might be on another machine.
             marks = {RUN_MARK: str(self._topology.run_dir), DATA_MARK: str(self._topology.data_dir)}
-            options["runtime_env"] = {"env_vars": {**marks, "PYTHONPATH": str(ROOT)}}
+            # The driver's own, which the controller has of it: the head may be away for as long as for others of ours.
+            options["runtime_env"] = {"env_vars": {**marks, **patience(), "PYTHONPATH": str(ROOT)}}
             here = ray.get_runtime_context().get_node_id()
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(here, soft=False)
         return options

@@ -16,15 +16,15 @@ import os
 import secrets
 import signal
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
+from actors.environment import NO_USE
 from actors.logs import open_log
-from actors.processes import ProcessId, all_pids, descendants, identify, stat
+from actors.processes import ProcessId, descendants, stat
 from actors.topology import Topology, write_needed, write_whole
 
 if TYPE_CHECKING:
@@ -33,10 +33,8 @@ if TYPE_CHECKING:
 
 STOP_S = 24.0
 BEGIN_S = 60.0
-JOIN_S = 40.0
 ROUND_S = 5.0
-RAYLET = "raylet"
-NEEDED = ("gcs_server", RAYLET)
+NEEDED = ("gcs_server", "raylet")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -50,7 +48,7 @@ def main() -> int:
     except Exception as error:  # Whatever Ray could not do: the operator gets one sentence, the log the rest.
         structlog.get_logger().error("driver.failed", exc_info=True)
         write_whole(run_dir / "driver.error", f"{' '.join(str(error).split())[:300] or type(error).__name__}")
-        return 1
+        return NO_USE if getattr(error, "final", False) else 1
     return 0
 
 
@@ -60,24 +58,21 @@ def _run(topology: Topology, table: str) -> None:
 
     from actors import embedded
 
-    joined = topology.ray.joined
     own: embedded.EmbeddedRay | None = None
-    if joined:
-        # Begun while that Ray itself is being started, it may never return.
-        limit = threading.Timer(JOIN_S, _give_up, (topology,))
-        limit.daemon = True
-        limit.start()
-        there = ray.init(address=topology.ray.address, namespace=topology.ray.namespace, log_to_driver=False, logging_level="ERROR")
-        limit.cancel()
-        url = str(there.address_info["webui_url"] or "")
+    if topology.ray.joined:
+        from actors.joining import join
+
+        joined = join(topology)
+        url = joined.dashboard
+        write_needed(topology.run_dir, joined.needed, url, joined.notices)
     else:
         own = embedded.EmbeddedRay(topology)
         url = own.dashboard_url
-    write_needed(topology.run_dir, _raylet_here() if joined else _children(NEEDED), url)
+        write_needed(topology.run_dir, _children(NEEDED), url)
     (topology.run_dir / "driver.error").unlink(missing_ok=True)
     structlog.get_logger().info("ray.started", address=topology.ray.address, dashboard=url)
     asyncio.run(_serve(topology, table, own))
-    if joined:
+    if own is None:
         ray.shutdown()
     # What is left of a Ray of our own has nothing to lose; the launcher ends it.
 
@@ -145,36 +140,6 @@ def _children(names: tuple[str, ...]) -> dict[str, ProcessId]:
         if about is not None and about.parent == os.getpid() and about.name in names:
             found[about.name] = process
     return found
-
-
-def _give_up(topology: Topology) -> None:
-    """The launcher starts another driver. Nothing is lost: this one has not made an actor yet."""
-    sentence = f"the Ray at {topology.ray.address} could not be joined within {JOIN_S:.0f} s"
-    structlog.get_logger().error("ray.not_joined", address=topology.ray.address, waited_s=JOIN_S)
-    write_whole(topology.run_dir / "driver.error", sentence)
-    os._exit(1)
-
-
-def _raylet_here() -> dict[str, ProcessId]:
-    """Of a Ray that we joined: the raylet of this machine. Our actors end with it, and what connects us to that Ray as well; the launcher
-    begins anew then, until there is a Ray to join again. When its head is gone, on whatever machine, raylets end by themselves."""
-    import ray
-
-    here = ray.get_runtime_context().get_node_id()
-    socket = next((str(node["RayletSocketName"]) for node in ray.nodes() if node["NodeID"] == here), "")
-    for pid in all_pids():
-        about = stat(pid)
-        if about is not None and about.name == RAYLET and socket and socket in _command(pid) and (process := identify(pid)) is not None:
-            return {RAYLET: process}
-    structlog.get_logger().warning("ray.raylet_not_found", socket=socket)
-    return {}
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def _stop_when_dies(parent: int) -> None:

@@ -1,4 +1,4 @@
-"""The environment of the driver, and through it of every process of a run.
+"""The environment of the driver, and through it of every process of a run; and how it ends.
 
 Ray takes most of its settings from there, before it is imported; this module says them without importing it.
 """
@@ -6,10 +6,28 @@ Ray takes most of its settings from there, before it is imported; this module sa
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from actors import ROOT
 from actors.processes import DATA_MARK, RUN_MARK
 from actors.topology import Topology
+
+NO_USE = 4
+"""With this the driver ends when another of its kind could do no better before somebody has changed something."""
+RECONNECT = "RAY_gcs_rpc_server_reconnect_timeout_s"
+"""How long a process of Ray waits for a head that is gone before it ends itself."""
+RECONNECT_S = 604_800
+"""Of our own processes in a Ray that was joined: they serve without a head, and end with their raylet, whose patience is its starter's."""
+
+
+def patience() -> dict[str, str]:
+    """RECONNECT for a process of ours in a Ray that was joined: what the operator said, or RECONNECT_S."""
+    return {RECONNECT: os.environ.get(RECONNECT, str(RECONNECT_S))}
+
+
+def inherited() -> Mapping[str, str]:
+    """What this process was started with."""
+    return os.environ
 
 
 def driver_environment(topology: Topology) -> dict[str, str]:
@@ -19,6 +37,8 @@ def driver_environment(topology: Topology) -> dict[str, str]:
         # A Ray of our own is not to be talked into joining another, whatever the operator's shell says.
         environment = {name: value for name, value in environment.items() if not name.startswith("RAY_")}
         environment |= _ray_settings(topology)
+    else:
+        environment |= patience()
     environment |= {RUN_MARK: str(topology.run_dir), DATA_MARK: str(topology.data_dir)}
     # Ray's Python processes write their title over the environment that /proc shows, and our marks with it, unless told not to.
     environment["SPT_NOENV"] = "1"

@@ -41,7 +41,7 @@ from actors.reader.token import OWN, own_token
 from actors.reserve import Reserve, free_bytes, give_back
 from actors.spec import LaunchSpec, first_start_text, running_text
 from actors.supervisor import Supervisor
-from actors.topology import LOCAL_RAY, RayPlan, Topology, read_dashboard, write_whole
+from actors.topology import LOCAL_RAY, RayPlan, Topology, read_dashboard, read_notices, write_whole
 
 OPEN_FILES = 1_048_576
 COMPLAIN_AFTER_S = 3.0
@@ -169,10 +169,11 @@ def _supervise(
                 dashboard = read_dashboard(topology.run_dir)
                 if dashboard and not topology.ray.joined:
                     dashboard += f" (it asks for a token: the contents of {topology.data_dir / 'secret'})"
-                text = running_text(topology.data_dir, supervisor.listeners(), dashboard, topology.log_dir, metrics)
+                notices = read_notices(topology.run_dir)
+                text = running_text(topology.data_dir, supervisor.listeners(), dashboard, topology.log_dir, metrics, notices)
                 reporter.close(True, f"{first_start_text(topology.n_shards)}\n{text}" if new and spec.start_within else text)
                 reported = True
-            elif spec.start_within is not None and (waited > spec.start_within or supervisor.failures >= HOPELESS):
+            elif spec.start_within is not None and (waited > spec.start_within or supervisor.hopeless or supervisor.failures >= HOPELESS):
                 raise CannotStart(_why_not(supervisor, topology, waited))
             elif waited > COMPLAIN_AFTER_S:
                 for complaint in supervisor.complaints():
@@ -233,6 +234,7 @@ def _topology(spec: LaunchSpec, data: DataDirectory, ports: Mapping[str, int]) -
             dashboard=spec.dashboard,
             dashboard_port=spec.dashboard_port,
             object_store_bytes=spec.object_store_bytes,
+            temp_dir=spec.ray_temp_dir,
         ),
         log_level=spec.log_level,
         log_json=spec.log_json,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -41,6 +41,8 @@ class LaunchSpec:
     """Seconds a gateway's loop may stand still; None: for ever."""
     ray_address: str
     ray_namespace: str
+    ray_temp_dir: str
+    """Of the node to join; empty: whichever is here."""
     dashboard: bool
     dashboard_port: int
     object_store_bytes: int
@@ -72,7 +74,9 @@ class LaunchSpec:
         return cls(**fields | {"binds": binds, "admin": admin, "origin": Origin.from_fields(fields["origin"])})
 
 
-def running_text(data_dir: Path, listeners: Iterable[ListenerInfo], dashboard: str, log_dir: Path, metrics: str = "") -> str:
+def running_text(
+    data_dir: Path, listeners: Iterable[ListenerInfo], dashboard: str, log_dir: Path, metrics: str = "", notices: Sequence[str] = ()
+) -> str:
     """What `up` prints when the broker answers: a line for each thing an operator asks next."""
     ordered = sorted(listeners, key=lambda listener: (not listener.shared, listener.gateway))
     shared: dict[str, None] = {}
@@ -94,6 +98,7 @@ def running_text(data_dir: Path, listeners: Iterable[ListenerInfo], dashboard: s
     if dashboard:
         lines.append(f"Ray dashboard: http://{dashboard}")
     lines.append(f"durability: {CONTRACT}")
+    lines += [f"note: {notice}" for notice in notices]
     return "\n".join(lines)
 
 

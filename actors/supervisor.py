@@ -26,7 +26,7 @@ from typing import Literal
 import structlog
 
 from actors.belongings import started_here
-from actors.environment import driver_environment
+from actors.environment import NO_USE, driver_environment
 from actors.heartbeat import read_beat
 from actors.probe import all_answer
 from actors.processes import ProcessId, alive, end, identify, send, starved_s
@@ -80,6 +80,8 @@ class Supervisor:
         self._pause = 0.0
         self.failures = 0
         """Starts in a row that did not come to run."""
+        self.hopeless = False
+        """The driver has said that the next start will not come to run either."""
         self._pulses: dict[int, Pulse] = {}
         self._last_step = time.monotonic()
         self._log = structlog.get_logger()
@@ -207,6 +209,7 @@ class Supervisor:
         lasted = time.monotonic() - self.running_since if self.state == "running" else 0.0
         self._pause = pause_before_start(self.state == "running", self._pause)
         self.failures += self.state == "starting"
+        self.hopeless = self._driver is not None and self._driver.returncode == NO_USE
         self._log.error("run.fallen", what=fallen, state=self.state, lasted_s=round(lasted, 1), again_in_s=self._pause)
         self.state = "starting"
         self._end_all()

@@ -16,7 +16,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -45,6 +45,8 @@ class RayPlan:
     dashboard: bool
     dashboard_port: int
     object_store_bytes: int
+    temp_dir: str = ""
+    """Of a Ray that is joined: that of the node to run on, among several on this machine; empty: whichever is here."""
 
     @property
     def joined(self) -> bool:
@@ -234,9 +236,10 @@ def read_announcements(run_dir: Path) -> Iterator[Announced]:
         yield Announced(announcement, ProcessId(announcement.pid, started or 0))
 
 
-def write_needed(run_dir: Path, needed: Mapping[str, ProcessId], dashboard: str) -> None:
-    """The driver says which processes of Ray must live."""
-    fields = {"needed": {name: dataclasses.asdict(process) for name, process in needed.items()}, "dashboard": dashboard}
+def write_needed(run_dir: Path, needed: Mapping[str, ProcessId], dashboard: str, notices: Sequence[str] = ()) -> None:
+    """The driver says which processes of Ray must live, and what should be known of that Ray."""
+    processes = {name: dataclasses.asdict(process) for name, process in needed.items()}
+    fields = {"needed": processes, "dashboard": dashboard, "notices": list(notices)}
     write_whole(run_dir / "driver.json", json.dumps(fields))
 
 
@@ -246,6 +249,10 @@ def read_needed(run_dir: Path) -> list[tuple[str, ProcessId]]:
 
 def read_dashboard(run_dir: Path) -> str:
     return str(_driver_says(run_dir).get("dashboard", ""))
+
+
+def read_notices(run_dir: Path) -> list[str]:
+    return [str(each) for each in _driver_says(run_dir).get("notices", ())]
 
 
 def _driver_says(run_dir: Path) -> dict[str, Any]:

@@ -106,6 +106,7 @@ def launch_spec(
         watchdog_after=config.gateway.watchdog_after.seconds if config.gateway.watchdog else None,
         ray_address=config.ray.address,
         ray_namespace=config.ray.namespace,
+        ray_temp_dir=config.ray.temp_dir,
         dashboard=config.ray.dashboard and config.ray.address == "local",
         dashboard_port=config.ray.dashboard_port,
         object_store_bytes=int(config.ray.object_store_bytes),

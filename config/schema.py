@@ -197,6 +197,13 @@ class RaySettings(Section):
         pattern=r"^(local|auto|[^\s:]+:\d{1,5})$",
         allowed='"local", "auto" or "host:port"',
     )
+    temp_dir: str = setting(
+        "",
+        "The directory that was given to `ray start --temp-dir` for the node to run on; wanted where several nodes of the cluster that is "
+        "joined run on one machine. Empty: the node of this machine, and of several the head.",
+        pattern=r"^(/\S*)?$",
+        allowed="empty, or an absolute path without spaces",
+    )
     dashboard: Flag = setting(True, "Ray's own dashboard, on 127.0.0.1. It costs about 400 MB of memory; only for a Ray that we start.")
     dashboard_port: Whole = setting(8265, "Port of Ray's dashboard; the next free one is taken when it is in use.", ge=1024, le=65535)
     object_store_bytes: Size = setting(

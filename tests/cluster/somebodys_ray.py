@@ -21,6 +21,7 @@ from typing import Any, Self
 from actors import ROOT
 from actors.processes import ProcessId, alive, marked
 from tests.broker.running import free_port
+from tests.cluster.loopback_ray import SINGLE_MACHINE
 
 MARK = "HOLDFAST_TEST_RAY"
 COMMAND_S = 150.0
@@ -39,6 +40,7 @@ class SomebodysRay:
         self.environment = {
             **others,
             "RAY_TMPDIR": str(self.directory),
+            **SINGLE_MACHINE,
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.directory / "token"),
             "RAY_WORKER_NICENESS": "0",

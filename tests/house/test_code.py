@@ -19,6 +19,7 @@ MAY_NAME_RAY = {
     "actors/ports.py": "wraps every call of an actor, and maps Ray's errors to ours",
     "actors/embedded.py": "starts and ends a Ray of our own",
     "actors/driver.py": "the process that is connected to Ray",
+    "actors/joining.py": "joins a Ray that is there, and says why it cannot",
     "actors/metrics/to_ray.py": "hands a few figures to Ray's own metrics, in the admin process",
     "tests/conftest.py": "makes ray.init raise",
 }
