@@ -34,7 +34,7 @@ def measure(directory: str, count: int) -> str:
         entries = [Entry(index, 1, Kind.RECORD, PAYLOAD) for index in range(log.last + 1, log.last + 1 + count)]
         writes.append(_timed(lambda entries=entries: log.append(entries)))  # type: ignore[misc]
         syncs.append(_timed(log.sync))
-        log.trim(log.trimmable(log.last, log.last - 1000))
+        log.trim(log.last - 1000)
     written, synced = statistics.median(writes) / count, statistics.median(syncs) / count
     worst = sorted(writes)[int(len(writes) * 0.99)]
     bytes_per_entry = _bytes_of(log, count)

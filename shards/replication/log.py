@@ -38,12 +38,9 @@ SEGMENT_BYTES_MAX = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """segment_bytes: a segment with so many is followed by another.  retained_bytes_max, retained_entries_max: behind either of them
-    nothing is kept for a replica that is behind: it gets a checkpoint."""
+    """segment_bytes: a segment with so many is followed by another.  How much is kept is for whoever trims (shards.replication.bounds)."""
 
     segment_bytes: int = 16 << 20
-    retained_bytes_max: int = 64 << 20
-    retained_entries_max: int = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,18 +201,6 @@ class ReplicatedLog:
             gone.append(segment)
         with self._turn:
             self._unlinked += gone
-
-    def trimmable(self, applied: int, slowest: int) -> int:
-        """Up to which entry `trim` may go.  applied: the last that the engine has durably.  slowest: the last that all replicas have; for
-        those that are behind it no more is kept than the bounds say."""
-        behind_bounds = self.last - self._limits.retained_entries_max
-        kept = self.bytes
-        for number in sorted(self._segments):
-            kept -= self._segments[number].bytes
-            if kept < self._limits.retained_bytes_max:
-                break
-            behind_bounds = max(behind_bounds, self._index.last_in(number))
-        return min(applied, max(slowest, behind_bounds))
 
     def reset(self, index: int, epoch: int) -> None:
         """The log goes on behind this entry, which a checkpoint has, and what it held is dropped.  Blocks until that is on disk; not while

@@ -16,7 +16,7 @@ from shards.replication.log_opening import open_log
 from shards.replication.ports import Log
 
 SHARD, INCARNATION, RID = 3, 2, Rid("site/1")
-SMALL = LogLimits(segment_bytes=400, retained_bytes_max=1_000, retained_entries_max=50)
+SMALL = LogLimits(segment_bytes=400)
 
 
 @contextmanager

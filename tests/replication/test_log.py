@@ -9,14 +9,14 @@ import pytest
 from shards.engine import StoreDamaged, StoreFailed, StoreInUse
 from shards.replication.configuration import first as first_record
 from shards.replication.entry import Entry, Kind
-from shards.replication.log import LogLimits, ReplicatedLog
+from shards.replication.log import ReplicatedLog
 from shards.replication.log_format import SEGMENT_HEAD_BYTES
 from shards.replication.log_opening import open_log
 from tests.replication.logs import INCARNATION, RID, SHARD, SMALL, again, copied, entry, found, held, make, put, run, segments
 
 
-def trim(log: ReplicatedLog, applied: int, slowest: int) -> None:
-    log.trim(log.trimmable(applied, slowest))
+def trim(log: ReplicatedLog, index: int) -> None:
+    log.trim(index)
     log.sync()
 
 
@@ -59,40 +59,26 @@ def test_other_entries_take_the_place_of_a_suffix(tmp_path: Path) -> None:
 
 
 def test_a_prefix_goes_by_whole_segments_that_nobody_needs(tmp_path: Path) -> None:
-    """Not what the engine has not applied, not what a reader has pinned, not the segment that is written to."""
+    """Not what is behind the index, not what a reader has pinned, not the segment that is written to."""
     log = make(tmp_path / "log")
     for first in range(1, 41):
         put(log, [entry(first)])
-    trim(log, 0, 40)
+    trim(log, 0)
     assert log.first == 1
     pin = log.pin(9)
-    trim(log, 40, 40)
+    trim(log, 40)
     assert 1 < log.first <= 9
     pin.index = 20
-    trim(log, 40, 40)
+    trim(log, 40)
     assert 9 < log.first <= 20
     pin.let_go()
-    trim(log, 30, 40)
+    trim(log, 30)
     assert 20 < log.first <= 31
-    trim(log, 40, 40)
+    trim(log, 40)
     assert len(segments(tmp_path / "log")) <= 2, "the one that is written to, and the next"
     assert held(log) == run(log.first, 40)
     assert log.epoch_at(log.first - 1) == 1
     assert found(copied(tmp_path / "log", tmp_path / "copy")) == (log.first, 1, held(log))
-
-
-def test_a_replica_that_is_behind_holds_no_more_than_the_bounds(tmp_path: Path) -> None:
-    """retained_bytes_max and retained_entries_max, each alone, and one segment more at most."""
-    for name, limits in (("bytes", LogLimits(400, 1_000, 1 << 30)), ("count", LogLimits(400, 1 << 60, 25))):
-        log = make(tmp_path / name, limits)
-        for index in range(1, 101):
-            put(log, [entry(index)])
-            trim(log, index, 2)
-        if name == "bytes":
-            assert 1_000 <= log.bytes <= 1_000 + 2 * 500
-        else:
-            assert 25 <= log.last - log.first + 1 <= 25 + 10
-        log.close()
 
 
 def test_what_was_found_stays_readable_when_it_is_trimmed(tmp_path: Path) -> None:
@@ -101,7 +87,7 @@ def test_what_was_found_stays_readable_when_it_is_trimmed(tmp_path: Path) -> Non
     for index in range(1, 21):
         put(log, [entry(index)])
     located = log.locate(1, 3, 1 << 20)
-    trim(log, 20, 20)
+    trim(log, 20)
     assert log.first > 3
     assert [each for piece in located for each in piece.read()] == run(1, 3)
 
@@ -146,7 +132,7 @@ def test_a_crash_while_a_segment_is_made_or_dropped_loses_nothing(tmp_path: Path
 
     all_of_it = held(log)
     old = segments(copied(tmp_path / "log", tmp_path / "before"))
-    trim(log, log.last, log.last)
+    trim(log, log.last)
     assert len(old) > 3
     for each in old[1:]:
         if not (tmp_path / "log" / each.name).exists():
