@@ -138,8 +138,8 @@ class Owners:
         ]
 
     def commit(self, draft: Draft, entry: Commit, out: Outcome, many: bool) -> CommitDone:
-        """many: of many sessions in one record; how far they have got is written together."""
-        together = many and not draft.bundles_full
+        """many: of many sessions in one record; of those that have only got further this is written together."""
+        together = many and not draft.bundles_full and _BUNDLED.issuperset([family for family, _, _ in entry.puts])
         if entry.token != self.token:
             return CommitDone(OLD_TOKEN)
         session = self._homes.session(draft, entry.client)
@@ -154,7 +154,7 @@ class Owners:
                 self._deliveries.outcome(draft, entry.client, suffix, value)
                 continue
             assert family in COMMITTED_BY_OWNER, f"commit of family {family!r} by {self.holder}"
-            if together and family in _BUNDLED:
+            if together:
                 draft.bundle(client_key(family, entry.client, suffix), value)
             else:
                 draft.put(client_key(family, entry.client, suffix), value)
