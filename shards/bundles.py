@@ -25,7 +25,7 @@ import msgpack
 from shards.engine import HOME_FAMILY, Engine, Op
 from shards.rows import BUNDLE, pack_row, read_u64, successor, u64, unpack_row
 
-ROWS_MAX = 50_000
+ROWS_MAX = 20_000
 """With more rows in all bundles no others are put into one, and the oldest is not waited for."""
 FOLD_ROWS = 500
 """So many rows of a bundle are written, or found to be in a newer one, in one record."""

@@ -44,7 +44,7 @@ class ShardOptions:
     """Of one client within 30 s; then the newcomer has to wait (shards.contention).  0: never."""
     bundled_commits_min: int = 32
     """A request with so many commits changes rows of sessions together (shards.bundles)."""
-    bundled_ms: int = 60_000
+    bundled_ms: int = 20_000
     """After this they are written each by itself."""
     hold_unread: bool = False
     """A generation waits until all sessions have acknowledged all of it (shards.unread)."""

@@ -138,8 +138,9 @@ class Owners:
         ]
 
     def commit(self, draft: Draft, entry: Commit, out: Outcome, many: bool) -> CommitDone:
-        """many: of many sessions in one record; of those that have only got further this is written together."""
-        together = many and not draft.bundles_full and _BUNDLED.issuperset([family for family, _, _ in entry.puts])
+        """many: of many sessions in one record; of those that have been given something, and nothing else, this is written together."""
+        families = [family for family, _, _ in entry.puts] if many and not draft.bundles_full else []
+        together = len(families) > 1 and _BUNDLED.issuperset(families)
         if entry.token != self.token:
             return CommitDone(OLD_TOKEN)
         session = self._homes.session(draft, entry.client)
