@@ -8,6 +8,7 @@ Keys are those of EMQX where it has the same setting. Where our default differs,
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
@@ -20,6 +21,7 @@ from config.groups import Groups
 from config.listeners import Listeners
 from config.pipeline import Pipeline
 from config.protocol import Mqtt
+from config.register import Register
 from config.selection import Persistence, Zone
 from config.storage import DurableStorage
 from config.values import Duration, Size
@@ -229,6 +231,10 @@ class Log(Section):
     format: Literal["console", "json"] = setting("console", "Lines for people, or one JSON object a line for a collector.")
 
 
+# Classes of pydantic have `register` from their metaclass; what nobody calls there is a field of the instances here.
+warnings.filterwarnings("ignore", 'Field name "register" in "Config" shadows', UserWarning)
+
+
 class Config(Section):
     """All settings of one node."""
 
@@ -259,6 +265,9 @@ class Config(Section):
     mqtt: Mqtt = setting(Mqtt(), "What the protocol leaves to the broker.")
     durable_sessions: DurableSessions = setting(DurableSessions(), "Sessions that outlive every process.")
     durable_storage: DurableStorage = setting(DurableStorage(), "Where messages are kept for them.")
+    register: Register = setting(
+        Register(), "Where it is recorded who leads each shard (docs/replication.md). Nothing is replicated yet, so nothing asks it."
+    )
     pipeline: Pipeline = setting(Pipeline(), "Stored messages in bulk, for Spark: the reader and who may use it.")
     admin: Admin = setting(Admin(), "Where the broker is looked at: metrics.")
     ray: RaySettings = setting(RaySettings(), "The engine that places and restarts our processes.")
@@ -275,6 +284,11 @@ class Config(Section):
             if not listener.packet_bytes_max.is_infinite and listener.packet_bytes_max > self.gateway.packet_bytes_max:
                 limit = self.gateway.packet_bytes_max
                 raise conflict(f"listeners.{name}.packet_bytes_max", f"at most {limit}, which is gateway.packet_bytes_max")
+        sites = self.durable_storage.messages.n_sites
+        if not self.register.stands_for(sites):
+            raise conflict(
+                "register.endpoints", f'the addresses of an etcd while n_sites is {sites} and register.single_point is "refused"'
+            )
         self._check_zones()
         return self
 

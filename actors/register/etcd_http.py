@@ -73,12 +73,12 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=tls.ca or None)
     except (OSError, ssl.SSLError) as error:
-        raise Failed(f"register.ca_file = {tls.ca}: {_reason(error)}", mistake=True) from None
+        raise Failed(f"register.tls.ca = {tls.ca}: {_reason(error)}", mistake=True) from None
     if tls.cert:
         try:
             context.load_cert_chain(tls.cert, tls.key or None)
         except (OSError, ssl.SSLError) as error:
-            raise Failed(f"register.cert_file = {tls.cert} with register.key_file = {tls.key}: {_reason(error)}", mistake=True) from None
+            raise Failed(f"register.tls.cert = {tls.cert} with register.tls.key = {tls.key}: {_reason(error)}", mistake=True) from None
     return context
 
 
@@ -172,10 +172,10 @@ def _of_transport(endpoint: str, error: Exception, timeout_s: float) -> Failed:
     said = str(error)
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         why = _reason(error.certificate_error)
-        return NotExecuted(f"{endpoint}: its certificate is not believed: {why} (register.ca_file says whose are)", mistake=True)
+        return NotExecuted(f"{endpoint}: its certificate is not believed: {why} (register.tls.ca says whose are)", mistake=True)
     if "CERTIFICATE_REQUIRED" in said or "ALERT_BAD_CERTIFICATE" in said or "ALERT_UNKNOWN_CA" in said:
         # Refused in the handshake, which with TLS 1.3 is heard when an answer is waited for.
-        return NotExecuted(f"{endpoint}: etcd refuses our certificate (register.cert_file, register.key_file)", mistake=True)
+        return NotExecuted(f"{endpoint}: etcd refuses our certificate (register.tls.cert, register.tls.key)", mistake=True)
     if isinstance(error, aiohttp.ClientConnectorSSLError):
         if "WRONG_VERSION_NUMBER" in said or "RECORD_LAYER" in said:
             return NotExecuted(f"{endpoint}: {_NO_TLS}", mistake=True)

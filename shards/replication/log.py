@@ -203,12 +203,13 @@ class ReplicatedLog:
             self._unlinked += gone
 
     def reset(self, index: int, epoch: int) -> None:
-        """The log goes on behind this entry, which a checkpoint has, and what it held is dropped.  Blocks until that is on disk; not while
-        a sync is under way.  Raises StoreFull: nothing has changed; StoreFailed."""
+        """The log goes on behind this entry, which a checkpoint has, and what it held is dropped.  Blocks until that and what was
+        promised is on disk; not while a sync is under way.  Raises StoreFull: nothing has changed; StoreFailed."""
         self._may_write()
         now = self._current.head
         head = SegmentHead(now.shard, self._incarnation, now.number + 1, True, index, epoch, self._batches)
         try:
+            self._write_promise(self._promise)
             made = Segment.make(self._directory, head)
             # Nothing of it counts from here on, so a crash between these leaves what the next opening drops.
             for segment in [*self._unlinked, *(self._segments[number] for number in sorted(self._segments))]:
@@ -237,9 +238,7 @@ class ReplicatedLog:
         try:
             for segment in unsynced:
                 segment.sync()
-            if promise != self._promise_on_disk:
-                write_promise(self._directory, promise)
-                self._promise_on_disk = promise
+            self._write_promise(promise)
             self._synced = batches
             for segment in unlinked:
                 segment.unlink()
@@ -264,6 +263,11 @@ class ReplicatedLog:
         assert self._synced <= self._batches
 
     # ---- within
+
+    def _write_promise(self, promise: Promise) -> None:
+        if promise != self._promise_on_disk:
+            write_promise(self._directory, promise)
+            self._promise_on_disk = promise
 
     def _may_write(self) -> None:
         if self.failed:

@@ -80,7 +80,7 @@ async def test_an_authority_that_is_not_ours_is_not_believed(secured: Secured, t
     for ca in ("", secured.other.ca):
         said = await sentence(EtcdRegister([tls_etcd.endpoint], Tls(ca, secured.ours.cert, secured.ours.key), timeout_s=TIMEOUT_S))
         assert f"{tls_etcd.endpoint}: its certificate is not believed: " in said
-        assert "register.ca_file" in said
+        assert "register.tls.ca" in said
 
 
 async def test_a_certificate_for_another_host_is_not_believed(secured: Secured, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ async def test_without_a_certificate_of_ours_etcd_refuses(secured: Secured, tls_
     theirs = secured.other.issue("holdfast")
     for tls in (Tls(secured.authority.ca), Tls(secured.authority.ca, theirs.cert, theirs.key)):
         said = await sentence(EtcdRegister([tls_etcd.endpoint], tls, timeout_s=TIMEOUT_S))
-        assert "etcd refuses our certificate (register.cert_file, register.key_file)" in said
+        assert "etcd refuses our certificate (register.tls.cert, register.tls.key)" in said
 
 
 async def test_the_wrong_scheme_is_named(secured: Secured, tls_etcd: Etcd, plain: Etcd) -> None:
@@ -118,9 +118,9 @@ async def test_files_that_cannot_be_used_are_named_before_anything_is_asked(secu
     empty = tmp_path / "empty.pem"
     empty.write_text("nothing")
     for tls, said in (
-        (Tls(ca="/nowhere/ca.pem"), "register.ca_file = /nowhere/ca.pem: No such file or directory"),
-        (Tls(ca=str(empty)), f"register.ca_file = {empty}: "),
-        (Tls(cert="/nowhere/c.pem", key="/nowhere/c.key"), "register.cert_file = /nowhere/c.pem with register.key_file"),
+        (Tls(ca="/nowhere/ca.pem"), "register.tls.ca = /nowhere/ca.pem: No such file or directory"),
+        (Tls(ca=str(empty)), f"register.tls.ca = {empty}: "),
+        (Tls(cert="/nowhere/c.pem", key="/nowhere/c.key"), "register.tls.cert = /nowhere/c.pem with register.tls.key"),
         (Tls(cert=secured.ours.cert, key=secured.other.issue("x").key), "key values mismatch"),
     ):
         with pytest.raises(RegisterMistake) as mistake:
