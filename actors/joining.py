@@ -115,7 +115,7 @@ def wrong_token(address: str, environment: Mapping[str, str]) -> str:
 def about_head(on_disk: bool | None, reconnect_s: int | None) -> Iterator[str]:
     """What its head's end will mean. None: not known."""
     if on_disk is False:
-        yield f"this Ray's head keeps nothing on disk: when it ends, the broker stops until there is another, and then starts anew ({PAGE})"
+        yield f"this Ray's head keeps nothing on disk: the broker ends with it, and starts anew when head and raylet are back ({PAGE})"
     elif on_disk and reconnect_s is not None and reconnect_s < SHORT_RECONNECT_S:
         yield (
             f"the raylet of this machine waits {reconnect_s} s for a head that is gone and then ends, and the broker with it: "

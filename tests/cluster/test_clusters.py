@@ -8,19 +8,21 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from actors import ROOT
 from actors.environment import RECONNECT, RECONNECT_S
 from actors.processes import alive
 from tests.broker.client import Client, settled
 from tests.broker.history import History, faults
 from tests.broker.running import CommandFailed, Options, RunningBroker, Status, free_port
 from tests.cluster.listening import listening
-from tests.cluster.nodes import Nodes
+from tests.cluster.nodes import BY_ENVIRONMENT, OF_A_HEAD, OF_EVERY_NODE, Nodes
 
 WITHIN_S = 120.0
 HEAD_AWAY_S = float(os.environ.get("HOLDFAST_HEAD_AWAY_S", "15"))
@@ -73,6 +75,17 @@ def environment_of(pid: int) -> list[bytes]:
     return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
 
 
+def test_the_page_says_how_each_port_is_given() -> None:
+    """As the nodes of these tests are started: no other port of theirs is open."""
+    text = (ROOT / "docs/clusters.md").read_text()
+    names = (*OF_EVERY_NODE, *OF_A_HEAD, *BY_ENVIRONMENT, "--min-worker-port", "--max-worker-port")
+    assert [name for name in names if f"`{name}`" not in text] == []
+    commands = re.findall(r"^ray start (.*?)(?<!\\)$", text, re.M | re.S)
+    given = [set(re.findall(r"--[a-z-]+-port|--port", command)) for command in commands]
+    every = {*OF_EVERY_NODE, "--min-worker-port", "--max-worker-port"}
+    assert given == [every.union(OF_A_HEAD), every]
+
+
 def test_it_runs_on_its_node_and_listens_where_it_was_told(nodes: Nodes, broker: RunningBroker) -> None:
     """Its actors are on the node that was named; each port of Ray and of the broker is one that is configured, none is open to others."""
     pids = all_there(broker)
@@ -89,6 +102,7 @@ def test_it_runs_on_its_node_and_listens_where_it_was_told(nodes: Nodes, broker:
         ports = {port for _, port in found[pids[name]]}
         assert len(ports & here.ports) == 1, f"{name} has one port of its node's workers"
     assert own <= {port for _, port in places}
+    assert "note:" not in (broker.directory / "commands.log").read_text(), "nothing is wrong with this cluster"
 
 
 def test_a_wrong_token_and_none_are_one_sentence_each(nodes: Nodes, tmp_path: Path) -> None:

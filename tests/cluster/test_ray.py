@@ -111,6 +111,7 @@ def test_a_broker_that_joined_is_seen_in_ray_by_telling_names(ray: SomebodysRay,
     assert namespace.startswith("holdfast-")
     address = f"Ray dashboard: http://127.0.0.1:{ray.dashboard_port}"
     assert address in (broker.directory / "commands.log").read_text()
+    assert "note: this Ray's head keeps nothing on disk" in (broker.directory / "commands.log").read_text()
     assert address in broker._run(["status", "--data-dir", str(broker.data_dir)], 60, {})
 
 
