@@ -22,7 +22,7 @@ from shards.replication.events import (
     SendChunk,
     WriteChunk,
 )
-from shards.replication.messages import Chunk, Offer, Pull
+from shards.replication.messages import Chunk, Nak, Offer, Pull
 from shards.replication.own import Own
 from shards.replication.peers import Peer
 
@@ -113,7 +113,11 @@ class Receiving:
 
     def offered(self, source: Rid, offer: Offer) -> None:
         own = self._own
-        if self._transfer is not None or offer.index <= own.applied.index:
+        if self._transfer is not None:
+            return
+        if offer.index <= own.applied.index:
+            # The leader was led to believe that this log is shorter than it is.
+            own.send(source, Nak(offer.epoch, own.writing.log.last))
             return
         self._transfer = _Transfer(source, offer, asked_ms=own.now_ms, moved_ms=own.now_ms)
         own.out.append(BeginTransfer(offer.files))

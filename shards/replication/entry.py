@@ -26,6 +26,7 @@ BEFORE_FIRST = 0
 """The index, and the epoch, of what comes before the first entry. The first entry has index 1; epochs of leaders begin at 1."""
 
 _FAMILY = Struct(">I")
+_POSITION = Struct("<Q")
 
 
 class Kind(IntEnum):
@@ -50,6 +51,11 @@ class Entry:
         """Of a RECORD. Raises shards.committer.BadRecord when the bytes are damaged."""
         assert self.kind is Kind.RECORD, f"entry {self.index} is a {self.kind.name}, not a record"
         return Record.decode(self.payload)
+
+    def position(self) -> int:
+        """Of a RECORD: the highest one in it, without looking at its ops (docs/formats.md, "Record")."""
+        assert self.kind is Kind.RECORD, f"entry {self.index} is a {self.kind.name}, and has no position"
+        return int(_POSITION.unpack_from(self.payload, 8)[0])
 
     def family(self) -> int:
         """Of a MAKE or a DROP."""

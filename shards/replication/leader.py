@@ -82,7 +82,7 @@ class Leading:
     def refused(self, source: Rid, nak: Nak) -> None:
         peer = self.peers.get(source)
         if peer is not None and nak.epoch == self.epoch:
-            peer.refused(nak.hint)
+            peer.refused(nak.hint, self._own.writing.log.last)
 
     def hello(self, source: Rid, hello: Hello) -> None:
         """Somebody wants to catch up. Only who was asked for is served; who is not wanted any more is forgotten after a while, and then
@@ -109,8 +109,9 @@ class Leading:
         self.offering.tick()
         if self.yielding is not None and own.now_ms - self._yield_ms >= ACK_MS:
             self.yielding = None
-        if self.yielding is not None and self.peers[self.yielding].match == own.writing.log.last:
-            own.send(self.yielding, Yield(self.epoch))
+        heir = None if self.yielding is None else self.peers.get(self.yielding)
+        if heir is not None and heir.match == own.writing.log.last:
+            own.send(heir.rid, Yield(self.epoch))
         self._meet(self.in_sync.cfg)
         if own.writing.stable_epoch == self.epoch and self.in_sync.settled:
             new = self.in_sync.change(self.peers, self.begin) or self._step()

@@ -42,9 +42,9 @@ class Peer:
         if self.match >= self.goal:
             self.goal, self.goal_ms = last, now_ms
 
-    def refused(self, hint: int) -> None:
-        """It has not what the last message built on."""
-        self.sent = max(self.match, min(hint, self.sent))
+    def refused(self, hint: int, last: int) -> None:
+        """It has not what a message built on. A hint that comes late may be too high; the next answer is lower then."""
+        self.sent = max(self.match, min(hint, last))
         self.window.clear()
 
     def behind_ms(self, now_ms: int) -> int:

@@ -1,8 +1,9 @@
 """What the replication core asks of the world: a log of its own on disk, and a register that all replicas share.
 
-The log is the write-ahead log of one replica. Writing to it does not wait; one thread of the shell syncs it. The register is asked by
-the shell (shards.replication.register), which hands the answer to the core as an event: read(key) -> record or none,
-replace(key, ver, new) -> Outcome, list(prefix).
+The log is the write-ahead log of one replica. Writing to it does not wait; one thread of the shell syncs it. The register is
+shards.replication.register; the shell asks it and hands the answers to the core as events. It keeps bytes under versions of its own: the
+shell proposes a record on the version of the value in which it has read the record with new.ver - 1, and says CONFLICT when there is
+another.
 
 Always holds of a log:
 1. a write is visible at once, and safe against a power cut after a `sync` that began after it;
@@ -56,7 +57,7 @@ class Log(Protocol):
 
     def reset(self, index: int, epoch: int) -> None:
         """Forget all entries; the next one follows (index, epoch), which is where a checkpoint that was installed ends. Durable on
-        return."""
+        return; not while a sync runs."""
 
     def sync(self) -> None:
         """Return when everything written before the call is on disk. Blocks; only the one sync thread calls it. After StoreFailed nobody

@@ -70,7 +70,8 @@ class Replica:
         if log.epoch_at(applied.index) != applied.epoch:
             # A checkpoint was renamed into its place, and the process ended before its log was begun anew.
             log.reset(applied.index, applied.epoch)
-        self._own = Own(rid, Writing(log), applied, rng, commit=applied.index, data_synced=applied.index)
+        # What a restart finds in the data engine may be in the page cache only; what the log has let go is on the disk.
+        self._own = Own(rid, Writing(log), applied, rng, commit=applied.index, data_synced=log.first - 1)
         self._following = Following(self._own)
         self._taking_over = TakingOver(self._own)
         self._receiving = Receiving(self._own)
@@ -82,6 +83,8 @@ class Replica:
         self._unsynced_bytes = 0
         self._synced_ms = 0
         self._asked_to_sync = False
+        self._begun_anew: Applied | None = None
+        """Where a checkpoint that is installed ends; the log is begun anew behind it as soon as no sync runs."""
         self._started = False
 
     @property
@@ -113,6 +116,11 @@ class Replica:
     def quiet(self) -> bool:
         """It leads, and everything there is in its log is applied."""
         return self.serving and self._own.applied.index == self._own.writing.log.last
+
+    @property
+    def idle(self) -> bool:
+        """Everything written is on the disk."""
+        return self._own.writing.idle
 
     @property
     def cfg(self) -> Configuration | None:
@@ -172,7 +180,7 @@ class Replica:
             case ChunkWritten(file, end):
                 self._receiving.written(file, end)
             case Installed(index, epoch, position):
-                self._installed(Applied(index, epoch, position))
+                self._begun_anew = Applied(index, epoch, position)
             case TransferFailed():
                 self._receiving.failed()
                 if self._leading is not None:
@@ -190,7 +198,9 @@ class Replica:
         match message:
             case Append(epoch):
                 if epoch < promised:
-                    self._own.send(source, Nak(promised, 0))
+                    # Whoever leads this epoch may be the one who sent that, long ago: it must not take the hint for a short log.
+                    if self._own.writing.stable_epoch == promised:
+                        self._own.send(source, Nak(promised, self._own.writing.log.last))
                     return
                 if epoch > promised:
                     self._follow(epoch, f"{source} leads epoch {epoch}")
@@ -278,6 +288,9 @@ class Replica:
 
     def _settle(self) -> None:
         own = self._own
+        if self._begun_anew is not None and not own.writing.syncing:
+            self._installed(self._begun_anew)
+            self._begun_anew = None
         own.out += own.writing.wanted()
         if self._leading is not None:
             self._leading.settle()
@@ -300,7 +313,7 @@ class Replica:
         for entry in entries:
             self._count(entry)
             if entry.kind is Kind.RECORD:
-                own.applied.position = max(own.applied.position, entry.record().position)
+                own.applied.position = max(own.applied.position, entry.position())
         own.applied.index, own.applied.epoch = entries[-1].index, entries[-1].epoch
         own.out.append(Apply(tuple(entries), own.applied.position))
         bounds = self._retained

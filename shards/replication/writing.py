@@ -44,7 +44,8 @@ class Writing:
         self._dirty = True
 
     def reset(self, index: int, epoch: int) -> None:
-        """The log begins anew behind a checkpoint; durable at once."""
+        """The log begins anew behind a checkpoint; durable at once. Not while a sync runs."""
+        assert not self.syncing, "the log is begun anew while it is synced"
         self.log.reset(index, epoch)
         self.stable = self._covering = index
 
@@ -68,6 +69,10 @@ class Writing:
 
     def broke(self) -> None:
         self._state = "failed"
+
+    @property
+    def syncing(self) -> bool:
+        return self._state == "running"
 
     @property
     def failed(self) -> bool:

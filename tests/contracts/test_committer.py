@@ -1,4 +1,4 @@
-"""What every committer promises (shards/committer.py). The local form passes it; the replicated one will have to."""
+"""What every committer promises (shards/committer.py): with one copy, and with three over a network."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from shards.committer import Record
 from shards.engine import StoreFailed
 from tests.contracts.committers import CommitterHarness, Heard, LocalHarness
+from tests.replication.contract import ReplicatedHarness
 
-FORMS: dict[str, Callable[[], CommitterHarness]] = {"local": LocalHarness}
+FORMS: dict[str, Callable[[], CommitterHarness]] = {"local": LocalHarness, "replicated": ReplicatedHarness}
 
 
 @pytest.fixture(params=sorted(FORMS))
@@ -53,6 +54,7 @@ def test_an_accepted_record_is_committed_without_anything_else_happening(harness
     assert watermark(harness.heard) == 7
 
 
+@pytest.mark.slow
 def test_committed_records_survive_a_power_cut_at_any_step(harness: CommitterHarness) -> None:
     # Property: whenever the power goes, and whatever the disk kept beyond its duty, all committed records are there, and
     # what is there is a prefix of what was accepted.
@@ -80,6 +82,7 @@ def test_committed_records_survive_a_power_cut_at_any_step(harness: CommitterHar
         assert {p for what, p in harness.heard if what == "refused"} == refused, f"seed {seed}"
 
 
+@pytest.mark.slow
 def test_a_sync_commits_what_was_written_before_it_started_and_no_more(harness: CommitterHarness) -> None:
     # Property: a record that arrives while a sync runs is not committed by that sync.
     for seed in range(200):

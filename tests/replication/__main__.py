@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from tests.replication.hunt import HISTORIES
 from tests.replication.model import Model
 from tests.replication.model_hunt import RULES, broken
 from tests.replication.simulation import Simulation, run
@@ -76,10 +77,16 @@ def main(words: list[str]) -> int:
     parser.add_argument("--hunt", action="store_true", help="seeds that were never run, for so many minutes")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--state", type=Path, default=Path("data/replication-hunt.json"))
-    parser.add_argument("--write", action="store_true", help="find which seed shows each missing rule, and write the table for the tests")
+    parser.add_argument(
+        "--planted", action="store_true", help="the first seed that finds each planted fault; with --model, each missing rule"
+    )
+    parser.add_argument("--of", default="", help="only faults whose name contains this")
+    parser.add_argument("--write", action="store_true", help="write the table that the tests start from")
     asked = parser.parse_args(words)
-    if asked.write:
-        return RULES.report(RULES.faults, asked.processes, write=True)
+    if asked.planted and asked.model:
+        return RULES.report([rule for rule in RULES.faults if asked.of in rule.value], asked.processes, asked.write)
+    if asked.planted:
+        return HISTORIES.report([fault for fault in HISTORIES.faults if asked.of in fault.name], asked.processes, asked.write)
     if asked.seed is not None:
         if asked.model:
             Model(asked.seed).run()

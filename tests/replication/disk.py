@@ -25,6 +25,7 @@ class MemoryLog:
         """The next append finds no room."""
         self.broken = False
         """The next sync fails."""
+        self.syncing = False
 
     # ---- the port
 
@@ -80,6 +81,7 @@ class MemoryLog:
         self._before = (index, epoch)
 
     def reset(self, index: int, epoch: int) -> None:
+        assert not self.syncing, "the log is begun anew while it is synced"
         self._entries, self._before = [], (index, epoch)
         self._undo = []
         self._synced = self._writes
@@ -90,9 +92,11 @@ class MemoryLog:
     # ---- the disk's side
 
     def sync_begin(self) -> int:
+        self.syncing = True
         return self._writes
 
     def sync_end(self, covered: int) -> None:
+        self.syncing = False
         if self.broken:
             raise StoreFailed("sync: Input/output error")
         if covered > self._synced:
@@ -102,6 +106,11 @@ class MemoryLog:
     @property
     def unsynced(self) -> int:
         return len(self._undo)
+
+    @property
+    def stable_promise(self) -> int:
+        """What a power cut would leave of the promise."""
+        return self._undo[0][2] if self._undo else self._promised
 
     def stable(self) -> list[Entry]:
         """What a power cut would leave now."""
@@ -119,7 +128,7 @@ class MemoryLog:
             del self._undo[survivors:]
         # What survived is in the page cache, or on the disk by luck: in any case nobody has synced it.
         self._writes, self._synced = len(self._undo), 0
-        self.full = self.broken = False
+        self.full = self.broken = self.syncing = False
 
     def _write(self, left: int, behind: list[Entry]) -> None:
         self._undo.append((left, list(behind), self._promised))
@@ -135,9 +144,11 @@ class Disk:
         self.half: dict[int, bytearray] = {}
         self.checkpoints: dict[int, list[bytes]] = {}
 
-    def crash(self, power: bool, rng: random.Random) -> None:
+    def crash(self, power: bool, rng: random.Random, kept: int | None = None) -> None:
+        """kept: so many writes that were not synced are on the disk all the same; None: as chance will have it."""
+
         def survivors(unsynced: int) -> int:
-            return rng.choice((0, 0, rng.randint(0, unsynced)))
+            return rng.choice((0, 0, rng.randint(0, unsynced))) if kept is None else min(kept, unsynced)
 
         self.log.crash(power, survivors(self.log.unsynced))
         self.engine = self.engine.crash(power, survivors(self.engine.unsynced_writes))

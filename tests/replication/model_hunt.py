@@ -1,6 +1,6 @@
 """The ground of the model: which seed is the first whose history breaks a promise when a rule is left out.
 
-`python -m tests.replication --model --write` makes tests/replication/model_catches.json.
+`python -m tests.replication --model --planted --write` makes tests/replication/model_catches.json.
 """
 
 from __future__ import annotations

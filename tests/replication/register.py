@@ -17,11 +17,14 @@ LATE = 0.15
 class SimRegister:
     """cut: sites that do not reach it. Every change is checked against the rules, and told to `changed`."""
 
-    def __init__(self, world: World, first: Configuration, changed: Callable[[Configuration], None]) -> None:
+    def __init__(self, world: World, first: Configuration, changed: Callable[[Configuration, Configuration], None]) -> None:
+        """changed: (before, now)."""
         self.world = world
         self.now = first
         self.cut: set[str] = set()
         self._changed = changed
+        self.delayed: Callable[[Configuration, Configuration], None] = lambda before, new: None
+        """(record, proposal that will be long on its way)."""
 
     def read(self, site: str, answer: Callable[[Configuration | None], None]) -> None:
         if self._lost(site):
@@ -42,6 +45,8 @@ class SimRegister:
         if site in self.cut and self.world.happens(0.7):
             return
         late = self.world.happens(LATE) and not self.world.healing
+        if late:
+            self.delayed(self.now, new)
         self.world.later(self.world.between(1, 4000) if late else self.world.between(1, 10), self._arrive, site, new, tell)
 
     def operate(self, change: Callable[[Configuration], Configuration]) -> None:
@@ -66,8 +71,8 @@ class SimRegister:
         if wrong is not None:
             raise Violation(f"the register is given what may not follow: {wrong}")
         self.world.note("register", f"{new.ver} e{new.epoch} {new.leader} isr {sorted(new.isr)} elr {sorted(new.elr)} {new.trans}")
-        self.now = new
-        self._changed(new)
+        before, self.now = self.now, new
+        self._changed(before, new)
 
     def _lost(self, site: str) -> bool:
         return site in self.cut and self.world.happens(0.9)

@@ -19,7 +19,7 @@ from shards.replication.events import Submit
 from tests.replication.world import World
 
 ROLL_EVERY = 9
-FAMILIES_MAX = 3
+FAMILIES_MAX = 1
 WINDOW = 4
 AGAIN_MS = 400
 

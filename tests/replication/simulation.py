@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from shards.replication.configuration import Rid, first, rid_of, site_of, targeted
-from shards.replication.entry import Entry
+from shards.replication.configuration import Configuration, Rid, first, rid_of, site_of, targeted
+from shards.replication.entry import Entry, Kind
 from shards.replication.events import Committed, Failed, HandOver, Refused, Serve, SteppedDown
 from tests.replication.register import SimRegister
 from tests.replication.shard import Producer, SimShard
@@ -31,11 +31,14 @@ class Simulation:
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
         replicas = frozenset(rid_of(name, "1") for name in NAMES[:3])
-        self.register = SimRegister(self.world, first(replicas, "first"), lambda _: self._complete(self._last))
+        self.register = SimRegister(self.world, first(replicas, "first"), self._changed)
+        self.register.delayed = self._delayed
         self.sites = {name: Site(name, self) for name in NAMES}
         self.history: dict[int, Entry] = {}
         """Index -> what was applied there first."""
         self._last = 0
+        self._position = 0
+        self.slow: set[str] = set()
         self.cut: set[str] = set()
         self.cut_ways: set[tuple[str, str]] = set()
         self.slow_ms = 0
@@ -62,7 +65,7 @@ class Simulation:
             return
         for _ in range(2 if world.happens(0.02) else 1):
             delay = world.between(1, 12) + (world.between(0, self.slow_ms) if self.slow_ms else 0)
-            if world.happens(0.02) and not world.healing:
+            if world.happens(0.6 if source.name in self.slow else 0.03) and not world.healing:
                 delay += world.between(50, 2500)
             world.later(delay, self._deliver, source.rid, to, data)
 
@@ -73,7 +76,13 @@ class Simulation:
 
     def applied(self, site: Site, entries: tuple[Entry, ...]) -> None:
         for entry in entries:
+            new = entry.index not in self.history
             known = self.history.setdefault(entry.index, entry)
+            if new and entry.kind is Kind.RECORD:
+                position = entry.position()
+                if position <= self._position:
+                    raise Violation(f"{site.name} applies position {position} at {entry.index}, behind {self._position}")
+                self._position = position
             if known != entry:
                 raise Violation(f"{site.name} applies at {entry.index} {_shown(entry)}, and {_shown(known)} was applied there")
         if entries[-1].index > self._last:
@@ -93,6 +102,31 @@ class Simulation:
             stable = log.stable()
             if site.rid != rid or index - log.first >= len(stable) or stable[index - log.first].epoch != epoch:
                 raise Violation(f"{index} is committed, and {rid}, who may lead, has not got it on its disk")
+
+    def _changed(self, before: Configuration, now: Configuration) -> None:
+        """The worst moment for its author to lose its power, for a site to be cut off, for messages to be late."""
+        self._complete(self._last)
+        world = self.world
+        if world.healing or now.leader not in now.replicas:
+            return
+        author = self.sites[site_of(now.leader)]
+        if now.epoch != before.epoch and world.happens(0.25):
+            self.slow.add(author.name)
+            world.later(1500, self.slow.discard, author.name)
+            world.later(world.between(1, 30), self._end, author, author.life, True)
+        elif now.isr - before.isr and world.happens(0.25):
+            joined = site_of(sorted(now.isr - before.isr)[0])
+            self.cut.add(joined)
+            self.register.cut.add(author.name)
+            world.later(world.between(1200, 3000), self.cut.discard, joined)
+            world.later(world.between(500, 3000), self.register.cut.discard, author.name)
+
+    def _delayed(self, before: Configuration, new: Configuration) -> None:
+        """The worst moment for who is to join: it falls behind while nobody knows."""
+        joining = sorted(new.isr - before.isr)
+        if joining and self.world.happens(0.6):
+            self.cut.add(site_of(joining[0]))
+            self.world.later(6000, self.cut.discard, site_of(joining[0]))
 
     def told(self, site: Site, effect: Serve | Committed | Refused | SteppedDown | Failed) -> None:
         if isinstance(effect, Serve):
@@ -180,6 +214,7 @@ class Simulation:
         self.cut_ways.clear()
         self.register.cut.clear()
         self.slow_ms = 0
+        self.slow.clear()
         for site in self.sites.values():
             site.slow_ms, site.fuse = 0, None
             site.disk.log.full = site.disk.log.broken = False

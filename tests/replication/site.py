@@ -47,16 +47,16 @@ from shards.replication.events import (
     Tick,
     WriteChunk,
 )  # fmt: skip
-from shards.replication.messages import Chunk, pack, unpack
+from shards.replication.messages import Ack, Append, Chunk, Message, Nak, pack, unpack
 from shards.replication.ports import Outcome
 from shards.replication.replica import Replica
 from tests.replication.disk import Disk
 from tests.replication.register import SimRegister
-from tests.replication.world import World
+from tests.replication.world import Violation, World
 
 TICK_MS = 60
 CHUNK = 150
-RETAINED = Retained(entries=12, sync_data_ms=700)
+RETAINED = Retained(entries=5, sync_data_ms=700)
 
 
 class Surroundings(Protocol):
@@ -107,13 +107,13 @@ class Site:
         self._world.note(self.name, f"starts: log {log.first}..{log.last}, promised {log.promised}, applied {applied.index}")
         self._tick(self.life)
 
-    def end(self, power: bool) -> None:
+    def end(self, power: bool, kept: int | None = None) -> None:
         if self.alive:
             self._world.note(self.name, "loses its power" if power else "is killed")
             self._world.happened["power cut" if power else "kill"] += 1
             self.alive = False
             self.life += 1
-            self.disk.crash(power, self._world.rng)
+            self.disk.crash(power, self._world.rng, kept)
 
     def bring(self, event: Event) -> None:
         if self.alive:
@@ -159,6 +159,7 @@ class Site:
         world, disk = self._world, self.disk
         match effect:
             case Send(to, message):
+                self._keeps_quiet(message)
                 self.around.carry(self, to, pack(message))
             case StartSync():
                 self.later(world.between(0, 3), self._sync)
@@ -170,7 +171,9 @@ class Site:
                 self.around.applied(self, entries)
                 apply(disk.engine, entries, position)
             case SyncData(index):
-                self.later(world.between(1, 30), partial(self._data_synced, index))
+                slow = world.happens(0.2)
+                covered = partial(self._data_synced, index, disk.engine, disk.engine.sync_begin())
+                self.later(world.between(1, 1200 if slow else 30), covered)
             case Serve() | Committed() | Refused() | SteppedDown():
                 self.around.told(self, effect)
             case Failed(reason):
@@ -204,6 +207,12 @@ class Site:
             case _ as never:
                 assert_never(never)
 
+    def _keeps_quiet(self, message: Message) -> None:
+        """Nothing is said in an epoch before a power cut would leave its promise."""
+        if isinstance(message, Append | Ack | Nak) and message.epoch > self.disk.log.stable_promise:
+            promise = self.disk.log.stable_promise
+            raise Violation(f"{self.name} sends {type(message).__name__} of epoch {message.epoch}, and {promise} is on its disk")
+
     def _sync(self) -> Event:
         covered = self.disk.log.sync_begin()
         self.later(self._world.between(1, 8) + self.slow_ms, partial(self._synced, covered))
@@ -216,8 +225,10 @@ class Site:
             return StoreBroke(str(error))
         return SyncDone()
 
-    def _data_synced(self, index: int) -> Event:
-        self.disk.engine.sync()
+    def _data_synced(self, index: int, engine: MemoryEngine, covered: int) -> Event | None:
+        if engine is not self.disk.engine:
+            return None  # it was replaced by a checkpoint
+        engine.sync_end(covered)
         return DataSynced(index)
 
     def _register_read(self, life: int, now: Configuration | None) -> None:
@@ -240,7 +251,9 @@ class Site:
         return CheckpointMade(number, applied.index, applied.epoch, files)
 
     def _install(self, index: int, epoch: int) -> Event | None:
-        """Synced, then renamed: one step here."""
+        """Synced, then renamed: one step here, and the worst moments are before and after it."""
+        if self._ends_at_the_worst_moment(0.12):
+            return None
         engine = MemoryEngine()
         families = msgpack.unpackb(b"".join(self.disk.half.values()), strict_map_key=False)
         for family, rows in families.items():
@@ -251,12 +264,16 @@ class Site:
         self.disk.engine, self.disk.half = engine, {}
         self._world.happened["install"] += 1
         self._world.note(self.name, f"installs a checkpoint at {index}")
-        if self._world.happens(0.2) and not self._world.healing:
-            # The worst moment: the data is new, and the log is not.
-            self.end(power=self._world.happens(0.5))
-            self._world.later(self._world.between(50, 500), self._again, self.life)
+        if self._ends_at_the_worst_moment(0.2):
             return None
         return Installed(index, epoch, applied_in(engine).position)
+
+    def _ends_at_the_worst_moment(self, probability: float) -> bool:
+        if self._world.healing or not self._world.happens(probability):
+            return False
+        self.end(power=self._world.happens(0.5))
+        self._world.later(self._world.between(50, 500), self._again, self.life)
+        return True
 
     def receive(self, source: Rid, data: bytes) -> None:
         self.bring(Received(source, unpack(data)))

@@ -12,7 +12,7 @@ def test_a_record_is_the_payload_as_it_is() -> None:
     """Any replica applies the same ops, home rows and deletions among them, without logic."""
     record = Record(77, [(0, b"key", b"value"), (3, b"gone", None)])
     entry = Entry(5, 2, Kind.RECORD, record.encode())
-    assert entry.record() == record
+    assert entry.record() == record and entry.position() == 77
 
 
 def test_damage_in_a_payload_is_seen() -> None:
