@@ -58,6 +58,7 @@ class EtcdRegister:
         return next(iter(_held(answer.body).values()), None)
 
     async def list(self, prefix: str) -> dict[str, Held]:
+        assert prefix, "all keys of an etcd that others may use too"
         end = prefix.encode()[:-1] + bytes([prefix.encode()[-1] + 1])
         wanted = {"key": _encoded(prefix), "range_end": b64encode(end).decode(), "limit": LISTED_MAX + 1, "sort_order": "ASCEND"}
         answer = await self._ask_for(RANGE, wanted)

@@ -75,7 +75,7 @@ class RegisterHost:
         try:
             row = [number, True, await answer()]
         except RegisterAway as error:
-            row = [number, False, str(error)]
+            row = [number, False, [isinstance(error, RegisterMistake), str(error)]]
         link.send(bytes(msgpack.packb(row)))
 
 
@@ -128,7 +128,8 @@ class LinkedRegister:
         if answered:
             future.set_result(answer)
         else:
-            future.set_exception(RegisterMistake(answer))
+            mistake, said = answer
+            future.set_exception((RegisterMistake if mistake else RegisterAway)(said))
 
     def link_down(self, link: Link) -> None:
         self._up.clear()

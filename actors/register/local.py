@@ -49,6 +49,7 @@ class LocalRegister:
             return self._held.get(key)
 
     async def list(self, prefix: str) -> dict[str, Held]:
+        assert prefix, "a list wants a prefix"
         async with self._turn:
             self._there()
             found = {key: held for key, held in sorted(self._held.items()) if key.startswith(prefix)}

@@ -79,6 +79,8 @@ class ReplicatedLog:
         self._batches = self._synced = found.batches
         self._promise = self._promise_on_disk = Promise(max(promise.epoch, found.index.last_epoch), promise.rid, promise.configuration)
         self._pins: set[Pin] = set()
+        self._disk = threading.Lock()
+        """Held by a sync, and by who begins the log anew, so that these never meet on the disk."""
         self._turn = threading.Lock()
         """Held for a moment, never over anything that waits, for the three below."""
         self._unsynced: list[Segment] = []
@@ -204,8 +206,12 @@ class ReplicatedLog:
 
     def reset(self, index: int, epoch: int) -> None:
         """The log goes on behind this entry, which a checkpoint has, and what it held is dropped.  Blocks until that and what was
-        promised is on disk; not while a sync is under way.  Raises StoreFull: nothing has changed; StoreFailed."""
-        self._may_write()
+        promised is on disk, also for a sync that is under way.  Raises StoreFull: nothing has changed; StoreFailed."""
+        with self._disk:
+            self._may_write()
+            self._reset(index, epoch)
+
+    def _reset(self, index: int, epoch: int) -> None:
         now = self._current.head
         head = SegmentHead(now.shard, self._incarnation, now.number + 1, True, index, epoch, self._batches)
         try:
@@ -228,8 +234,12 @@ class ReplicatedLog:
 
     def sync(self) -> None:
         """What was written and promised before the call is on disk.  Blocks; for one thread.  Raises StoreFailed: end the process."""
-        with self._turn:
+        with self._disk:
             self._may_write()
+            self._sync()
+
+    def _sync(self) -> None:
+        with self._turn:
             unsynced, self._unsynced = self._unsynced, []
             unlinked, self._unlinked = self._unlinked, []
             batches, promise = self._batches, self._promise

@@ -48,7 +48,7 @@ class Register(Protocol):
         UNKNOWN."""
 
     def list(self, prefix: str) -> Awaitable[dict[str, Held]]:
-        """All keys that begin so, sorted, as they were at one moment.  Raises RegisterAway."""
+        """All keys that begin so, sorted, as they were at one moment; prefix is not empty.  Raises RegisterAway."""
 
     def close(self) -> Awaitable[None]:
         """What is under way ends as RegisterAway or UNKNOWN."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,23 @@ def test_a_log_begun_anew_holds_nothing_of_before(tmp_path: Path) -> None:
         assert len(segments(mixed)) == 1
     put(log, run(501, 503, 8))
     assert found(copied(tmp_path / "log", tmp_path / "copy")) == (501, 7, run(501, 503, 8))
+
+
+def test_a_log_can_be_begun_anew_while_it_is_synced(tmp_path: Path) -> None:
+    """Both write the promise and make segments: they take turns, and what is there afterwards is what was begun."""
+    log = make(tmp_path / "log")
+    with ThreadPoolExecutor(1) as thread:
+        for turn in range(1, 30):
+            log.append(run(log.last + 1, log.last + 9))
+            log.promise(turn)
+            syncing = thread.submit(log.sync)
+            log.reset(turn * 100, 1)
+            syncing.result()
+            assert held(log) == []
+            log.append(run(turn * 100 + 1, turn * 100 + 5))
+            log.sync()
+            assert found(copied(tmp_path / "log", tmp_path / "copy")) == (turn * 100 + 1, 1, run(turn * 100 + 1, turn * 100 + 5))
+            assert again_promised(tmp_path) == turn
 
 
 def test_a_crash_while_a_segment_is_made_or_dropped_loses_nothing(tmp_path: Path) -> None:

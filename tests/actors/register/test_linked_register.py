@@ -12,7 +12,8 @@ from actors.links import LinkClient, LinkServer
 from actors.register.linked import LinkedRegister, RegisterHost
 from actors.register.local import LocalRegister, open_register
 from shards.replication.ports import Outcome, RegisterAway
-from shards.replication.register import NO_VALUE
+from shards.replication.register import LISTED_MAX, NO_VALUE, RegisterMistake
+from shards.replication.register import Held as Value
 from tests.actors.test_links import Owner
 
 SECRET = b"s" * 32
@@ -89,9 +90,23 @@ async def test_a_register_that_is_away_says_why_over_the_link(tmp_path: Path) ->
     one = linked(tmp_path / "r")
     await one.read(KEY)
     await register.close()
-    with pytest.raises(RegisterAway, match="the register of this site does not answer any more: it was closed"):
-        await one.list("")
+    with pytest.raises(RegisterAway, match="the register of this site does not answer any more: it was closed") as away:
+        await one.list("/")
+    assert not isinstance(away.value, RegisterMistake)
     assert await one.cas(KEY, NO_VALUE, b"x") is Outcome.UNKNOWN
+    await one.close()
+    await server.stop()
+
+
+@pytest.mark.slow
+async def test_a_mistake_is_one_over_the_link_too(tmp_path: Path) -> None:
+    """More keys than are listed: the sentence of the host, and that it does not get better by itself."""
+    register = LocalRegister(tmp_path, -1, 1, {f"/k/{number}": Value(b"", 1) for number in range(LISTED_MAX + 1)})
+    server = LinkServer(str(tmp_path / "r"), RegisterHost(register), SECRET, "register", "host")
+    await server.start()
+    one = linked(tmp_path / "r")
+    with pytest.raises(RegisterMistake, match=f"{LISTED_MAX + 1} keys that begin with '/k/', at most {LISTED_MAX} are listed"):
+        await one.list("/k/")
     await one.close()
     await server.stop()
 

@@ -28,7 +28,7 @@ async def test_it_is_there_again_after_a_restart_with_its_versions(tmp_path: Pat
     assert held is not None
     await one.close()
     one = open_register(tmp_path)
-    assert await one.list("") == {KEY: held}
+    assert await one.list("/") == {KEY: held}
     assert await one.cas(KEY + "1", NO_VALUE, b"y") is Outcome.DONE
     other = await one.read(KEY + "1")
     assert other is not None
