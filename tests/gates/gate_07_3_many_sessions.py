@@ -25,7 +25,8 @@ READY_S = 20.0
 FIRST_MS = 100.0
 MORE = 1.10
 ROUNDS = 5
-MESSAGES = 25_000
+MESSAGES = 100_000
+"""A process is told its CPU in ticks of 10 ms, and is to need a hundred of them for so many."""
 BACK = 50
 TOPICS = 100
 PAYLOAD = b"x" * 256
