@@ -312,7 +312,8 @@ class Reading:
         if repeats:
             session.one.may_be_sent()
             firsts = repeated(firsts)
-        session.window.add(Batch(bodies, indexes, firsts, packet_ids, numbers, qos, terms.identifier, gate))
+        passes = not terms.options & POSITIONS
+        session.window.add(Batch(bodies, indexes, firsts, packet_ids, numbers, qos, terms.identifier, gate, passes))
         self._state.counters.assigned += len(firsts)
 
     # ---------------------------------------------------------------- ranges again

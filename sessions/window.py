@@ -3,7 +3,8 @@
 Batches are columns over the messages of one segment or feed frame; sending cuts slices from them.  They leave strictly in
 the order in which they were added: a batch that waits for a commit holds back those behind it, so order per topic needs no
 thought anywhere else.  Only what leaves at QoS 0 needs no room and passes messages that wait for some: order is promised per
-QoS [MQTT-4.6.0-5], and what waits here when the connection ends is lost at QoS 0.
+QoS [MQTT-4.6.0-5], and what waits here when the connection ends is lost at QoS 0.  It does not where messages carry their positions: a
+position says that everything up to there has come.
 
 Holds after every call (see check): `unsent` and `unsent_bytes` are the sums over the queue; `inflight` never exceeds `size`
 by what was sent here.
@@ -25,14 +26,14 @@ class Batch:
     """Columns of equal length, and how much of them is sent (`at`).
 
     numbers: sequence numbers, 0 at QoS 0.  qos: 1 or 2 when all messages have it, else 0.  gate: the number of the commit
-    of this session after which it may leave.
+    of this session after which it may leave.  passes: what leaves at QoS 0 passes what waits for room.
     """
 
-    __slots__ = ("at", "bodies", "bytes", "firsts", "gate", "identifier", "indexes", "numbers", "packet_ids", "qos", "zeros")
+    __slots__ = ("at", "bodies", "bytes", "firsts", "gate", "identifier", "indexes", "numbers", "packet_ids", "passes", "qos", "zeros")
 
     def __init__(
         self, bodies: Bodies, indexes: Sequence[int], firsts: bytes, packet_ids: list[int], numbers: Sequence[int],
-        qos: int, identifier: int, gate: int,
+        qos: int, identifier: int, gate: int, passes: bool = True,
     ) -> None:  # fmt: skip
         self.bodies = bodies
         self.indexes = indexes
@@ -42,8 +43,9 @@ class Batch:
         self.qos = qos
         self.identifier = identifier
         self.gate = gate
-        self.zeros = 0 if qos else firsts.count(0x30) + firsts.count(0x31)
-        """Messages of QoS 0."""
+        self.passes = passes
+        self.zeros = 0 if qos or not passes else firsts.count(0x30) + firsts.count(0x31)
+        """Messages of QoS 0 that pass others."""
         self.at = 0
         whole = len(bodies.messages)
         self.bytes = bodies.bytes if len(firsts) == whole else bodies.bytes * len(firsts) // whole
@@ -59,6 +61,7 @@ class Batch:
             0,
             self.identifier,
             self.gate,
+            self.passes,
         )
 
 
@@ -78,7 +81,7 @@ class Window:
         self.unsent = 0
         self.unsent_bytes = 0
         self.zeros = 0
-        """Messages of QoS 0 in the batches of the queue."""
+        """Messages of QoS 0 in the batches of the queue that pass others."""
 
     def reconnect(self, size: int) -> None:
         """Another connection, or none: what was not sent is read again from its ranges."""

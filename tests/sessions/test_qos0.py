@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sessions.bodies import POSITIONS
 from sessions.frames import ROUTED, Attach, Attached, Hold, Subacked, Subscribe
 from sessions.idle import NEVER_MS
 from sessions.options import ReadOverrides, SessionOptions
@@ -81,6 +82,24 @@ def test_qos_0_passes_a_full_window_and_the_rest_keeps_its_order() -> None:
         s.puback(conn, 1 if expected == b"m3" else 2)
         s.rest()
         assert payloads(s) == [expected]
+
+
+def test_qos_0_passes_nothing_where_messages_carry_their_positions() -> None:
+    """A position says that everything up to there has come: a client goes on from it by itself."""
+    s = Script(options=STORED)
+    s.owned()
+    conn = s.attached(receive_max=1)
+    s.subscribed(conn, b"#", 1, options=POSITIONS)
+    s.rest()
+    for n in range(4):
+        s.publish(1, qos=(0, 1, 1, 0)[n])
+    s.live()
+    s.rest()
+    came = b"".join(payloads(s))
+    assert b"m1" in came and b"m2" not in came and b"m3" not in came
+    s.puback(conn, 1)
+    s.rest()
+    assert [payload[-2:] for payload in payloads(s)] == [b"m2", b"m3"]
 
 
 def test_a_range_with_both_is_read_again_without_its_qos_0() -> None:

@@ -51,13 +51,15 @@ def shape_of(seed: int) -> Shape:
 
 @dataclass(slots=True, eq=False)
 class Life:
-    """What was asked for at once. sent_us, granted_us: SUBSCRIBE, and its first SUBACK."""
+    """What was asked for at once. sent_us, granted_us: SUBSCRIBE, and its first SUBACK.  end_us: the newest, by which its history is over
+    if it ends; it is asked for again from a position; -1: there is none yet."""
 
     filter: bytes
     since_ms: int
     ends: bool
     sent_us: int
     granted_us: int = -1
+    end_us: int = -1
     got: dict[Message, int] = field(default_factory=dict)
     newest: dict[StreamKey, int] = field(default_factory=dict)
     position: str = ""
@@ -110,6 +112,7 @@ class Historian(Subscribing):
         self._last_id = self._last_id % 65_535 + 1
         self._last_identifier += 1
         self._lives[self._last_identifier] = self._open[self._last_id] = life
+        life.end_us = -1
         said = [("replay-from", since), ("replay-positions", "true")]
         if life.ends:
             said.append(("replay-until", "latest"))
@@ -128,8 +131,10 @@ class Historian(Subscribing):
         if packet.reasons[0] >= _FAILED:
             if life is self.life:
                 self._client.world.later(SECOND, self._once_more, self._client.attempt)
-        elif life.granted_us < 0:
+            return
+        if life.granted_us < 0:
             life.granted_us = left_us
+        life.end_us = left_us
 
     def _once_more(self, attempt: Attempt | None) -> None:
         if attempt is not None and self._client.attempt is attempt and not self._open:
@@ -160,7 +165,7 @@ class Historian(Subscribing):
             raise Violation(f"{self._client.id} got {payload[:12]!r} under identifier {identifier}")
         if not matches(life.filter, message.topic):
             raise Violation(f"{self._client.id}: {message} came for {life.filter.decode()}")
-        if life.ends and message.sent_us > life.granted_us >= 0:
+        if life.ends and message.sent_us > life.end_us >= 0:
             raise Violation(f"no more: {message} came to {self._client.id} after the end of its replay")
         life.position = self.arriving
         life.got[message] = count = life.got.get(message, 0) + 1
@@ -169,7 +174,8 @@ class Historian(Subscribing):
                 raise Violation(f"once: {message} came to {self._client.id} {count} times")
             return
         # Wills enter as their connections are taken over: a gateway that stood still meets several of one client in any order.
-        if message.again or message.will:
+        # What has expired does not leave; if that was forgotten with its session actor, it may have left, and comes behind others.
+        if message.again or message.will or message.expires:
             return
         if message.number < life.newest.get(message.key, 0):
             raise Violation(f"in order: {message} came to {self._client.id} behind #{life.newest[message.key]}")
