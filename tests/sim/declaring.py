@@ -41,6 +41,7 @@ SPARE = b"$share/spare/team/#"
 """Nobody ever joins it."""
 PAUSE_US = 2 * SECOND
 LOOK_US = 100 * MS
+SOON_US = (20 * MS, SECOND)
 
 
 class Declaring(Sharing):
@@ -169,9 +170,9 @@ class _Operator:
             if reply.code != GROUP_TAKEN:
                 raise Violation(f"declared: {self.filter.decode()} was refused with {reply.code}")
             self._group = reply.group
-            if self._rng.random() < 0.3:
-                # Nobody waits for it.
-                self._of.world.later(int(self._rng.random() * SECOND) + 1, self._drop)
+            if self._rng.random() < 0.4:
+                # Nobody waits for it; often it is still being made.
+                self._of.world.later(int(self._rng.random() * self._rng.choice(SOON_US)) + 1, self._drop)
             else:
                 self._waits = True
                 self._look()
