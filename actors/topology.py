@@ -54,6 +54,21 @@ class RayPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class SitesPlan:
+    """Of a store that several sites share (docs/replication.md, "Processes")."""
+
+    n_sites: int
+    replication_factor: int
+    host: str
+    """Where other sites reach this one, and it listens for them; port: the first of a run of ports."""
+    port: int
+    tls_ca: str = ""
+    """Paths; all empty: no TLS, on loopback only."""
+    tls_cert: str = ""
+    tls_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
     """One run of one broker. Made by the launcher, handed down to every process, never changed."""
 
@@ -77,6 +92,8 @@ class Topology:
     log_json: bool = False
     generation: str = ""
     """Which start of the driver this is. Ray restarts actors of a former one as well, and those must not come back: see `current`."""
+    sites: SitesPlan | None = None
+    """None: this site stands alone."""
 
     def shard_endpoint(self, index: int) -> str:
         return str(self.run_dir / f"s{index}.sock")
@@ -135,6 +152,7 @@ class Topology:
             fields[name] = Path(fields[name])
         fields["secret"] = bytes.fromhex(fields["secret"])
         fields["ray"] = RayPlan(**fields["ray"])
+        fields["sites"] = SitesPlan(**fields["sites"]) if fields["sites"] else None
         return cls(**fields)
 
 
