@@ -12,10 +12,11 @@ from pydantic import model_validator
 
 from config.fields import Section, conflict, setting
 from config.secrets import SECRET_ALLOWED, Secret
-from config.values import Duration
+from config.values import Bind, Duration
 
 ENDPOINTS_MAX = 16
 ENDPOINTS_ALLOWED = f'a list of at most {ENDPOINTS_MAX} different addresses with a port, all with http:// or all with https://, such as ["https://etcd-1:2379"]'
+ADDRESS_ALLOWED = 'a host and a port such as "10.0.0.1:7883" while single_point is "accepted" and there are no endpoints, else nothing'
 _ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 _PATH_ALLOWED = "an absolute path or nothing"
 
@@ -52,6 +53,12 @@ class Register(Section):
         "Whether several sites may have their register on one of them, when `endpoints` is empty. While that site is away, shards that "
         "have a leader go on, and none gets another one.",
     )
+    address: Bind | Literal[""] = setting(
+        "",
+        "Where the site is reached that has the register, when several sites have it on one of them: what `cluster.listen` is there. The "
+        "same on all sites, that one included.",
+        allowed=ADDRESS_ALLOWED,
+    )
     prefix: str = setting(
         "/holdfast/",
         "What the keys in etcd begin with, so that several clusters can share one etcd. A user of etcd needs to read and write these keys.",
@@ -77,6 +84,8 @@ class Register(Section):
             raise conflict("endpoints", ENDPOINTS_ALLOWED)
         if (self.tls.ca or self.tls.cert) and schemes != {"https"}:
             raise conflict("endpoints", "addresses with https:// while register.tls has certificates")
+        if self.address and (self.endpoints or self.single_point != "accepted"):
+            raise conflict("address", ADDRESS_ALLOWED)
         if bool(self.username) != bool(self.password):
             raise conflict("password" if self.username else "username", "a value where the other of username and password has one")
         return self

@@ -266,7 +266,7 @@ class Config(Section):
     durable_sessions: DurableSessions = setting(DurableSessions(), "Sessions that outlive every process.")
     durable_storage: DurableStorage = setting(DurableStorage(), "Where messages are kept for them.")
     register: Register = setting(
-        Register(), "Where it is recorded who leads each shard (docs/replication.md). Nothing is replicated yet, so nothing asks it."
+        Register(), "Where it is recorded who leads each shard (docs/replication.md). With one site nobody asks it."
     )
     pipeline: Pipeline = setting(Pipeline(), "Stored messages in bulk, for Spark: the reader and who may use it.")
     admin: Admin = setting(Admin(), "Where the broker is looked at: metrics.")
@@ -288,6 +288,10 @@ class Config(Section):
         if not self.register.stands_for(sites):
             raise conflict(
                 "register.endpoints", f'the addresses of an etcd while n_sites is {sites} and register.single_point is "refused"'
+            )
+        if sites > 1 and not self.register.endpoints and not self.register.address:
+            raise conflict(
+                "register.address", f"the address of the site that has the register while n_sites is {sites} and there is no etcd"
             )
         self._check_zones()
         return self

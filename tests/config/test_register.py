@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from config.load import ConfigError, load
 from config.register import Register, RegisterTls, standing
+from config.values import Bind
 
 THREE = ("https://a:2379", "https://b:2379", "https://[::1]:2379")
 
@@ -27,6 +28,9 @@ THREE = ("https://a:2379", "https://b:2379", "https://[::1]:2379")
         ({"tls": {"cert": "/c.pem"}}, "key"),
         ({"tls": {"ca": "ca.pem"}}, "ca"),
         ({"prefix": "holdfast"}, "prefix"),
+        ({"address": "10.0.0.1:7883"}, "address"),
+        ({"address": "10.0.0.1:7883", "single_point": "accepted", "endpoints": ("http://a:2379",)}, "address"),
+        ({"address": "10.0.0.1", "single_point": "accepted"}, "address"),
     ],
 )
 def test_what_does_not_fit_is_refused(given: dict[str, object], key: str) -> None:
@@ -41,6 +45,8 @@ def test_what_fits_is_taken() -> None:
     register = Register.model_validate({"endpoints": THREE, "tls": tls, "username": "holdfast", "password": "env:WORD", "prefix": "/a/b/"})
     assert register.endpoints == THREE
     Register(endpoints=("http://127.0.0.1:2379",))
+    single = Register.model_validate({"single_point": "accepted", "address": "[::1]:7883"})
+    assert isinstance(single.address, Bind) and (single.address.host, single.address.port) == ("::1", 7883)
 
 
 def test_several_sites_need_etcd_or_somebody_who_accepts_a_single_point() -> None:
