@@ -33,6 +33,8 @@ class Plant:
     """Told of every core that is made.  A planted fault is one that changes what it is told of; this one changes nothing."""
 
     world: World
+    late = False
+    """Shards read what they have written when it is committed, not before (tests.sim.late_engine)."""
 
     def shard(self, core: ShardCore) -> None: ...
 
@@ -66,7 +68,7 @@ class Broker:
         self._slots = SlotTable.initial(shape.n_shards)
         self._tokens: dict[tuple[int, int], None] = {}
         self._numbers: dict[int, None] = {}
-        self._shards = ShardSetting(shape.n_shards, shape.shard, shape.store, plant.shard, shape.check_every)
+        self._shards = ShardSetting(shape.n_shards, shape.shard, shape.store, plant.shard, shape.check_every, plant.late)
         self._sessions = SessionSetting(shape.n_shards, shape.n_sessions, shape.session, plant.session, shape.check_every, self._owned)
         self._gateways = GatewaySetting(
             shape.n_shards, shape.n_sessions, shape.n_gateways, shape.gateway, plant.gateway, shape.check_every, self._numbered

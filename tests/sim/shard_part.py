@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from shards import committer as commits
 from shards.clock import AgeClock, AgeMark, Reading
 from shards.core import ShardCore
-from shards.engine import HOME_FAMILY, Op, StoreFailed, StoreFull
+from shards.engine import HOME_FAMILY, Engine, Op, StoreFailed, StoreFull
 from shards.events import (
     CloseLink,
     Committed,
@@ -33,6 +33,7 @@ from shards.store import Put, Store, TopicKey
 from tests.sim.asker import Asker
 from tests.sim.contest import Contest
 from tests.sim.disk import Disk
+from tests.sim.late_engine import LateEngine
 from tests.sim.network import End, Network
 from tests.sim.process import TURN_US, Process, Turns
 from tests.sim.world import MS, SECOND
@@ -50,6 +51,8 @@ class ShardSetting:
     made: Callable[[ShardCore], None]
     """Told of every core that is made: where planted faults come in."""
     check_every: int
+    late: bool = False
+    """tests.sim.late_engine"""
 
 
 class ShardPart:
@@ -93,7 +96,8 @@ class ShardPart:
 
     def _open_core(self) -> None:
         now = self._reading()
-        engine = self._disk.engine
+        self._late = LateEngine(self._disk.engine) if self._setting.late else None
+        engine: Engine = self._late or self._disk.engine
         if self._disk.room >= 3:
             raise StoreFull("no room to open the store")
         row = engine.get(HOME_FAMILY, AGE_ROW)
@@ -192,6 +196,8 @@ class ShardPart:
                 case commits.Write(record):
                     try:
                         self._disk.write(list(record.ops), [item for item in self._appended if item[0] <= record.position])
+                        if self._late is not None:
+                            self._late.written(record.position, record.ops)
                         while self._appended and self._appended[0][0] <= record.position:
                             self._appended.popleft()
                     except StoreFull as error:
@@ -202,6 +208,8 @@ class ShardPart:
                 case commits.StartSync():
                     self.process.after(self._world.between(*TURN_US), self._begin_sync)
                 case commits.Committed(position):
+                    if self._late is not None:
+                        self._late.committed(position)
                     self._carry_out(self.core.handle(Committed(position)))
                     if self.core.busy:
                         self._pump.soon()
