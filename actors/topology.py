@@ -235,6 +235,20 @@ def incarnation_name(role: Role, index: int) -> str:
     return f"{member_name(role, index)}:{time.time_ns():016x}{secrets.token_hex(4)}"
 
 
+def incarnation_of(topology: Topology, role: Role, index: int) -> str:
+    """As `incarnation_name`; of several sites with the site in the member's part: clocks of two machines are not compared."""
+    plain = incarnation_name(role, index)
+    if topology.sites is None:
+        return plain
+    member, _, incarnation = plain.partition(":")
+    return f"{member_at(topology, topology.site, member)}:{incarnation}"
+
+
+def member_at(topology: Topology, site: str, member: str) -> str:
+    """The name of a member among those of all sites."""
+    return member if topology.sites is None else f"{member}@{site}"
+
+
 def announce(topology: Topology, announcement: Announcement) -> None:
     """Tell everyone who looks into the run directory that this process has started."""
     fields = dataclasses.asdict(announcement) | {"start_time": start_time(announcement.pid)}

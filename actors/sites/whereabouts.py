@@ -102,6 +102,20 @@ class Sites:
         return None if found is None else Endpoint(host=found.host, port=found.port + offset)
 
 
+def session_listens(topology: Topology, index: int) -> list[Endpoint]:
+    """Where a session actor of this site is reached."""
+    return [Endpoint(topology.session_endpoint(index)), *_of_others(topology, 1 + topology.n_shards + index)]
+
+
+def gateway_listens(topology: Topology, index: int) -> list[Endpoint]:
+    return [Endpoint(topology.gateway_endpoint(index)), *_of_others(topology, 1 + 2 * topology.n_shards + index)]
+
+
+def _of_others(topology: Topology, offset: int) -> list[Endpoint]:
+    plan = topology.sites
+    return [] if plan is None else [Endpoint(host=plan.host, port=plan.port + offset)]
+
+
 class Whereabouts(Protocol):
     """None: nobody knows yet; whoever dials looks again."""
 

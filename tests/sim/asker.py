@@ -41,6 +41,10 @@ class Asker:
         self._dialler.start()
         self._beat()
 
+    def leave(self) -> None:
+        """The link breaks, and is not made again."""
+        self._dialler.leave()
+
     @property
     def linked(self) -> bool:
         return self.sender.connected

@@ -277,8 +277,11 @@ class Dialler:
         self._address = address
         self._wait_us = RECONNECT_US[0]
         self._wire: Wire | None = None
+        self._left = False
 
     def start(self) -> None:
+        if self._left:
+            return
         wire = self._network.dial(self._process, self._owner, self._address)
         if wire is None:
             self._again()
@@ -287,6 +290,12 @@ class Dialler:
         wire.lost = self._lost
         wire.greet()
         self._process.after(GREETING_US, self._too_late, wire)
+
+    def leave(self) -> None:
+        """What it was linked with refuses it from now on."""
+        self._left = True
+        if self._wire is not None:
+            self._wire.break_("leads no more")
 
     def send(self, data: bytes) -> None:
         if self._wire is not None and self._wire.dialler.up:

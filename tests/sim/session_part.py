@@ -27,9 +27,9 @@ from sessions.events import (
     Wake,
     WorkReceived,
 )  # fmt: skip
-from sessions.frames import Acked, Attached, decode, encode
+from sessions.frames import Acked, Attach, Attached, decode, encode
 from sessions.options import SessionOptions
-from shards.frames import Feed, Frame, Given, GroupMade, GroupNews, Live, Owned, Reply, Result, Work
+from shards.frames import OLD_TOKEN, CommitDone, Feed, Frame, Given, GroupMade, GroupNews, Live, Owned, Reply, Result, Work
 from shards.slots import SlotTable
 from tests.sim.asker import Asker
 from tests.sim.network import End, Network
@@ -62,9 +62,12 @@ class SessionPart:
         """Connection -> the packet ids that it has acknowledged in any way."""
         self._finished: dict[int, list[tuple[int, dict[int, None]]]] = {}
         """Connection -> what was finished of each track when it was attached."""
+        self._newest: dict[int, int] = {}
+        """Home -> the newest owner token that this process has heard of."""
         n_shards = setting.n_shards
-        served = frozenset(shard for shard in range(n_shards) if shard % setting.n_sessions == self.index)
-        self.core = SessionCore(n_shards, served, SlotTable.initial(n_shards), setting.options)
+        self._served = served = frozenset(shard for shard in range(n_shards) if shard % setting.n_sessions == self.index)
+        self._slots = SlotTable.initial(n_shards)
+        self.core = SessionCore(n_shards, served, self._slots, setting.options)
         setting.made(self.core)
         self._pump = Turns(process, self._tick)
         self._shards = [Asker(network, process, shard, self) for shard in range(n_shards)]
@@ -73,6 +76,11 @@ class SessionPart:
         self._network.listen(("session", self.index), self.process, lambda: self)
         for asker in self._shards:
             asker.start()
+
+    def leave_home(self) -> None:
+        """The homes that it serves are led elsewhere: the copies that it is linked with serve nobody any more."""
+        for shard in self._served:
+            self._shards[shard].leave()
 
     # ------------------------------------------------------------------ the core
 
@@ -89,6 +97,7 @@ class SessionPart:
     def check(self) -> None:
         self.core.check()
         self._own_acknowledgements()
+        self._owned_by_nobody_else()
         assert not self.core.counters.routes_collected, "the sweep found routes without a subscription"
 
     def _own_acknowledgements(self) -> None:
@@ -105,6 +114,17 @@ class SessionPart:
                         raise AssertionError(
                             f"{session.client!r}: {number} of QoS {track.qos} is finished, and {conn} has not acknowledged it"
                         )
+
+    def _owned_by_nobody_else(self) -> None:
+        """Who has heard of a newer owner serves nobody under an older token (PROTOCOLS 6)."""
+        homes = self.core._attaching._homes
+        for session in self.core._state.by_conn.values():
+            token = homes[session.home].token
+            if token < self._newest.get(session.home, 0):
+                raise AssertionError(f"{session.client!r} is served under token {token}, and {self._newest[session.home]} is known here")
+
+    def _heard(self, shard: int, token: int) -> None:
+        self._newest[shard] = max(self._newest.get(shard, 0), token)
 
     def _attached(self, conn: int) -> None:
         session = self.core._state.by_conn[conn]
@@ -139,6 +159,8 @@ class SessionPart:
         self._world.note(self.process.name, f"<{end.peer_name}", frame, data)
         if isinstance(frame, Acked):
             self._acked.setdefault(frame.conn, {}).update(dict.fromkeys(frame.packet_ids))
+        elif isinstance(frame, Attach) and not frame.memory:
+            self._heard(self._slots.shard_of(frame.client), frame.owner)
         self._feed(FromGateway(end.number, frame))
 
     def link_down(self, end: End) -> None:
@@ -157,6 +179,8 @@ class SessionPart:
         for reply in replies:
             if isinstance(reply, Owned):
                 self._setting.owned(shard, reply.token)
+            elif isinstance(reply, CommitDone) and reply.code == OLD_TOKEN:
+                self._heard(shard, self.core._attaching._homes[shard].token + 1)
         self._feed(Replied(shard, id, replies))
 
     def shard_told(self, shard: int, frame: Frame) -> None:
@@ -166,6 +190,7 @@ class SessionPart:
             case Feed():
                 self._feed(FeedReceived(shard, frame))
             case Work():
+                self._heard(shard, frame.owner)
                 self._feed(WorkReceived(shard, frame))
             case Live():
                 self._feed(LiveEntered(shard, frame))
