@@ -12,12 +12,15 @@ import asyncio
 import os
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
 from actors.run import read_run
 from actors.shard_client import ShardClient
+from actors.sites.whereabouts import OneSite
 from actors.topology import Topology
+from actors.wire import Wire
 from shards.frames import Ask, Entry, Frame, Reply, Result, Told
 from shards.inbox import KEEPS_NOTHING
 
@@ -50,9 +53,8 @@ class Shards:
         self._ids = 0
         self._replies: dict[int, asyncio.Future[list[Reply]]] = {}
         self._told: dict[int, tuple[int, Ask, asyncio.Future[Told]]] = {}
-        self._clients = [
-            ShardClient(shard, topology.shard_endpoint(shard), self, topology.secret, role, name) for shard in range(topology.n_shards)
-        ]
+        wire, where = Wire.of(topology), OneSite(topology)
+        self._clients = [ShardClient(shard, partial(where.shard, shard), self, wire, role, name) for shard in range(topology.n_shards)]
 
     async def __aenter__(self) -> Self:
         for client in self._clients:

@@ -10,7 +10,9 @@ import os
 import random
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -21,6 +23,7 @@ from actors.access.watch import AccessWatch
 from actors.auth.serving import ServedDesk
 from actors.clocks import Steady
 from actors.connection import ClientConnection
+from actors.endpoints import Endpoint
 from actors.fatal import die_of, log_faults_of_loop
 from actors.heartbeat import Heartbeat
 from actors.links import Link, LinkClient, LinkServer
@@ -29,9 +32,11 @@ from actors.metrics.of_gateway import GatewayFigures
 from actors.pump import Pump, settle_gc
 from actors.settings import door_options, gateway_options
 from actors.shard_client import ShardClient
+from actors.sites.whereabouts import OneSite
 from actors.snapshot import settings_in_force
 from actors.sparing import Sparing
 from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
+from actors.wire import Wire
 from config.schema import Config
 from gateway import frames as peer_frames
 from gateway.core import GatewayCore
@@ -122,7 +127,7 @@ class GatewayServer:
         self.topic_names = TopicNames(config.gateway.topic_levels_max)
         self.write_buffer_max = int(config.gateway.write_buffer_max)
         name = incarnation_name("gateway", self._index)
-        secret = topology.secret
+        wire, where = Wire.of(topology), OneSite(topology)
         slots = SlotTable.initial(topology.n_shards)
         rng = random.Random(secrets.randbits(64))
         self._core = GatewayCore(name, slots, topology.n_sessions, gateway_options(config), rng)
@@ -130,11 +135,12 @@ class GatewayServer:
         self._complaints = Sparing("client.malformed")
         self._doors = Doors(self, self._index, topology.run_dir, member_name("gateway", self._index))
         self._steady = Steady(topology.run_dir, topology.n_shards)
-        self._shards = [ShardClient(i, topology.shard_endpoint(i), self, secret, "gateway", name) for i in range(topology.n_shards)]
-        self._sessions = [_SessionLink(self, i, topology.session_endpoint(i), secret, name) for i in range(topology.n_sessions)]
+        self._shards = [ShardClient(i, partial(where.shard, i), self, wire, "gateway", name) for i in range(topology.n_shards)]
+        self._sessions = [_SessionLink(self, i, partial(where.session, i), wire, name) for i in range(topology.n_sessions)]
         self._peers = _PeerLinks(self)
-        self._peer_server = LinkServer(topology.gateway_endpoint(self._index), self._peers, secret, "gateway", name)
-        self._peer_clients = [LinkClient(topology.gateway_endpoint(i), self._peers, secret, "gateway", name) for i in range(self._index)]
+        self._peer_server = LinkServer([Endpoint(topology.gateway_endpoint(self._index))], self._peers, wire, "gateway", name)
+        older = [Endpoint(topology.gateway_endpoint(i)) for i in range(self._index)]
+        self._peer_clients = [LinkClient(partial(_there, at), self._peers, wire, "gateway", name) for at in older]
         await self._peer_server.start()
         links: list[ShardClient | _SessionLink | LinkClient] = [*self._shards, *self._sessions, *self._peer_clients]
         for link in links:
@@ -354,13 +360,17 @@ class GatewayServer:
         self._feed(FromSession(session, frame))
 
 
+def _there(at: Endpoint) -> Endpoint:
+    return at
+
+
 class _SessionLink:
     """The link to one session actor."""
 
-    def __init__(self, server: GatewayServer, session: int, path: str, secret: bytes, name: str) -> None:
+    def __init__(self, server: GatewayServer, session: int, where: Callable[[], Endpoint | None], wire: Wire, name: str) -> None:
         self._server = server
         self._session = session
-        self._client = LinkClient(path, self, secret, "gateway", name)
+        self._client = LinkClient(where, self, wire, "gateway", name)
         self.linked = False
 
     def start(self) -> None:

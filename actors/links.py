@@ -1,235 +1,264 @@
-"""Links: framed sockets between the processes of one broker, with a proof of the cluster's secret at both ends.
+"""Both ends of links: who listens for them, and who keeps one to wherever a part is now.
 
-A frame is `u32 length, big-endian | bytes`; what the bytes mean is the owner's.  Before the first frame both ends prove that
-they know the secret, by an HMAC over the other's nonce, and the client says its role and its name with incarnation.
+One link is actors.link's, what it proves itself with actors.wire's.  Unix sockets are for processes of one site that never move; TCP
+for those of several sites, with TLS where `cluster.tls` is set.
 
 Always holds:
-1. an owner hears link_up before the first frame and link_down after the last, once each;
-2. nothing is delivered from a peer that has not proved the secret;
-3. a peer that does not read is cut off when WRITE_BYTES_MAX wait for it; numbered frames are sent again after it reconnects.
+1. of two links of a LinkClient one after the other the owner hears link_down of the first before link_up of the second;
+2. what is wrong with the other end is logged once by who dials, until it is something else, and sparingly by who listens.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import os
-import secrets
-from collections.abc import Callable
-from itertools import count
-from struct import Struct
-from typing import Protocol, cast
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from typing import cast
 
-import msgpack
 import structlog
 
-FRAME_BYTES_MAX = 64 << 20
-WRITE_BYTES_MAX = 128 << 20
-HANDSHAKE_SECONDS = 5.0
+from actors.endpoints import Endpoint
+from actors.link import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, Link, LinkOwner, peer_of
+from actors.sparing import Sparing
+from actors.wire import Wire, said_of
+
 RECONNECT_SECONDS = (0.02, 0.5)
-_LENGTH = Struct(">I")
-_link_numbers = count(1)
+CONNECT_SECONDS = 5.0
+"""For a connection and its TLS; a machine that is off answers nothing at all."""
+STRANGERS_MAX = 256
+"""Connections of one server that have not proved the secret yet; a further one is closed at once, and dials again."""
 
 log = structlog.get_logger(__name__)
 
 
-class LinkOwner(Protocol):
-    """Whoever owns links.  All calls come on the loop."""
+class NotListening(OSError):
+    """One sentence: where it was to listen, by which setting, and why it cannot."""
 
-    def link_up(self, link: Link) -> None: ...
-
-    def link_frame(self, link: Link, data: bytes) -> None: ...
-
-    def link_down(self, link: Link) -> None: ...
-
-
-class Link(asyncio.Protocol):
-    """One socket, from connection to loss.  `number` is never used twice in a process."""
-
-    def __init__(self, owner: LinkOwner, secret: bytes, role: str, name: str, dials: bool, closed: Callable[[Link], None]) -> None:
-        self.number = next(_link_numbers)
-        self.peer_role = ""
-        self.peer_name = ""
-        self.up = False
-        self._owner = owner
-        self._secret = secret
-        self._role = role
-        self._name = name
-        self._dials = dials
-        self._closed = closed
-        self._transport: asyncio.Transport | None = None
-        self._nonce = secrets.token_bytes(16)
-        self._deadline: asyncio.TimerHandle | None = None
-        self._chunks: list[bytes] = []
-        self._held = 0
-        self._need = 4
-
-    # ------------------------------------------------------------------ for the owner
-
-    def send(self, data: bytes) -> None:
-        """Write one frame; dropped silently when the link is gone (link_down says so)."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        transport.write(_LENGTH.pack(len(data)) + data)
-        if transport.get_write_buffer_size() > WRITE_BYTES_MAX:
-            self.close(f"{transport.get_write_buffer_size()} bytes wait for a peer that does not read, {WRITE_BYTES_MAX} are allowed")
-
-    def close(self, why: str) -> None:
-        transport = self._transport
-        if transport is not None and not transport.is_closing():
-            log.info("link.closed", peer=self.peer_name, role=self.peer_role, cause=why)
-            transport.abort()
-
-    # ------------------------------------------------------------------ asyncio
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are Transports in everything but the class.
-        self._transport = transport = cast("asyncio.Transport", transport)
-        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self.close, "no proof of the secret in time")
-        self._send_row(self._nonce)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._transport = None
-        if self.up:
-            self.up = False
-            self._owner.link_down(self)
-        self._closed(self)
-
-    def data_received(self, data: bytes) -> None:
-        if self._chunks:
-            self._chunks.append(data)
-            self._held += len(data)
-            if self._held < self._need:
-                return
-            data = b"".join(self._chunks)
-        at, end = 0, len(data)
-        need = 4
-        while end - at >= 4:
-            (length,) = _LENGTH.unpack_from(data, at)
-            if length > FRAME_BYTES_MAX:
-                self.close(f"frame of {length} bytes found, at most {FRAME_BYTES_MAX} are allowed")
-                return
-            if end - at - 4 < length:
-                need = 4 + length
-                break
-            frame = data[at + 4 : at + 4 + length]
-            at += 4 + length
-            if self.up:
-                self._owner.link_frame(self, frame)
-            elif not self._shake(frame):
-                return
-            if self._transport is None or self._transport.is_closing():
-                return
-        rest = data[at:]
-        self._chunks = [rest] if rest else []
-        self._held, self._need = len(rest), need
-
-    # ------------------------------------------------------------------ handshake
-
-    def _send_row(self, *fields: object) -> None:
-        assert self._transport is not None
-        data = bytes(msgpack.packb(fields))
-        self._transport.write(_LENGTH.pack(len(data)) + data)
-
-    def _proof(self, side: bytes, nonce: bytes, role: str, name: str) -> bytes:
-        return hmac.new(self._secret, b"\0".join((side, nonce, role.encode(), name.encode())), hashlib.sha256).digest()
-
-    def _shake(self, frame: bytes) -> bool:
-        """Rows: [nonce] from both at once, then [role, name, proof over the other's nonce] from both."""
-        role, name, good = "", "", False
-        try:
-            row = msgpack.unpackb(frame, raw=False)
-            if len(row) == 1:
-                side = b"client" if self._dials else b"server"
-                self._send_row(self._role, self._name, self._proof(side, bytes(row[0]), self._role, self._name))
-                return True
-            role, name, proof = row
-            side = b"server" if self._dials else b"client"
-            good = hmac.compare_digest(self._proof(side, self._nonce, role, name), proof)
-        except (ValueError, TypeError, AttributeError, msgpack.UnpackException) as error:
-            log.warning("link.bad_proof", cause=str(error))
-        if not good:
-            self.close("the peer did not prove the cluster's secret")
-            return False
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self.peer_role, self.peer_name, self.up = role, name, True
-        self._owner.link_up(self)
-        return True
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence)
 
 
 class LinkServer:
-    """Accepts links at a unix socket path of this node (mode 0600; a stale socket file is replaced)."""
+    """Accepts links at unix socket paths of this node (mode 0600; a stale socket file is replaced) and at TCP ports."""
 
-    def __init__(self, path: str, owner: LinkOwner, secret: bytes, role: str, name: str) -> None:
-        self._path = path
+    def __init__(self, endpoints: Sequence[Endpoint], owner: LinkOwner, wire: Wire, role: str, name: str) -> None:
+        self._endpoints = tuple(endpoints)
         self._owner = owner
-        self._secret = secret
+        self._wire = wire
         self._role = role
         self._name = name
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._links: dict[int, Link] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._refused = Sparing("link.refused")
 
     async def start(self) -> None:
-        if os.path.exists(self._path):
-            os.unlink(self._path)
-        self._server = await asyncio.get_running_loop().create_unix_server(self._accept, self._path)
-        os.chmod(self._path, 0o600)
+        """At all of them or, with NotListening, at none."""
+        loop = asyncio.get_running_loop()
+        for endpoint in self._endpoints:
+            try:
+                if endpoint.path:
+                    if os.path.exists(endpoint.path):
+                        os.unlink(endpoint.path)
+                    server = await loop.create_unix_server(self._accept, endpoint.path)
+                    os.chmod(endpoint.path, 0o600)
+                elif self._wire.server is not None:
+                    server = await loop.create_server(self._accept_tls, endpoint.host, endpoint.port)
+                else:
+                    server = await loop.create_server(self._accept, endpoint.host, endpoint.port)
+            except OSError as error:
+                self._close_servers()
+                if endpoint.path:
+                    raise
+                why = os.strerror(error.errno).lower() if error.errno else str(error)
+                raise NotListening(f"{self._role} cannot listen at {endpoint}, which is counted from cluster.listen: {why}") from None
+            self._servers.append(server)
 
-    def _accept(self) -> Link:
-        link = Link(self._owner, self._secret, self._role, self._name, False, self._forget)
+    @property
+    def ports(self) -> list[int]:
+        """Of the endpoints with TCP, in their order, as the system gave them."""
+        return [each.sockets[0].getsockname()[1] for each, of in zip(self._servers, self._endpoints, strict=True) if not of.path]
+
+    def _accept(self) -> Link | _TurnedAway:
+        return _TurnedAway() if self._strangers >= STRANGERS_MAX else self._link()
+
+    def _link(self) -> Link:
+        link = Link(self._owner, self._wire, self._role, self._name, False, self._forget)
         self._links[link.number] = link
         return link
 
+    @property
+    def _strangers(self) -> int:
+        return sum(not link.peer_name for link in self._links.values()) + len(self._tasks)
+
+    def _accept_tls(self) -> _Arrival:
+        return _Arrival(self._secure)
+
+    def _secure(self, arrival: _Arrival) -> None:
+        if self._strangers >= STRANGERS_MAX:
+            arrival.transport.abort()
+            return
+        task = asyncio.get_running_loop().create_task(self._shake(arrival))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _shake(self, arrival: _Arrival) -> None:
+        """The TLS of one that came, then its link."""
+        loop, context = asyncio.get_running_loop(), self._wire.server
+        assert context is not None
+        peer = peer_of(arrival.transport)
+        try:
+            secured = await loop.start_tls(
+                arrival.transport, arrival, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_SECONDS
+            )  # fmt: skip
+        except (OSError, ssl.SSLError) as error:
+            arrival.transport.abort()
+            self._say(peer, said_of(error))
+            return
+        if secured is None or arrival.lost:
+            return
+        arrival.hand_over(secured, self._link())
+
     def _forget(self, link: Link) -> None:
         self._links.pop(link.number, None)
+        if not link.peer_name:
+            self._say(link.address, link.cause)
+
+    def _say(self, peer: str, cause: str) -> None:
+        if cause:
+            self._refused.info(time.monotonic_ns() // 1_000_000, role=self._role, peer=peer, cause=cause)
+
+    def _close_servers(self) -> None:
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        self._close_servers()
+        for task in list(self._tasks):
+            task.cancel()
         for link in list(self._links.values()):
             link.close("this process stops")
 
 
-class LinkClient:
-    """Keeps one link to a path: dials until it answers, and again whenever it is lost."""
+class _TurnedAway(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.Transport", transport).abort()
 
-    def __init__(self, path: str, owner: LinkOwner, secret: bytes, role: str, name: str) -> None:
+
+class _Arrival(asyncio.Protocol):
+    """A TCP connection until its TLS is there.  Nothing is read of it before that, and what comes with it is kept for the link."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, came: Callable[[_Arrival], None]) -> None:
+        self._came = came
+        self._kept: list[bytes] = []
+        self.lost = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.pause_reading()
+        self._came(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._kept.append(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+
+    def hand_over(self, secured: asyncio.Transport, link: Link) -> None:
+        secured.set_protocol(link)
+        link.connection_made(secured)
+        for data in self._kept:
+            link.data_received(data)
+
+
+class LinkClient:
+    """Keeps one link to where a part is: dials until it answers, and again whenever it is lost."""
+
+    def __init__(self, where: Callable[[], Endpoint | None], owner: LinkOwner, wire: Wire, role: str, name: str) -> None:
+        """where: asked before each dialling; None: nobody knows yet, and it is asked again."""
         self.link: Link | None = None
-        self._path = path
+        self._where = where
         self._owner = owner
-        self._secret = secret
+        self._wire = wire
         self._role = role
         self._name = name
+        self._at: Endpoint | None = None
+        self._moved = asyncio.Event()
         self._lost = asyncio.Event()
+        self._connecting: asyncio.Timeout | None = None
         self._task: asyncio.Task[None] | None = None
+        self._said = ""
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
+    def look_again(self) -> None:
+        """Hang up, and dial anew, when where() says another endpoint than the one it is linked with, dials or waits to dial.
+        While nobody knows, a link stays as it is: where it leads is still where the part was last."""
+        now = self._where()
+        if now is None or now == self._at or self._moved.is_set() or self._task is None:
+            return
+        self._moved.set()
+        if self._connecting is not None and not self._connecting.expired():
+            self._connecting.reschedule(asyncio.get_running_loop().time())
+        elif self.link is not None:
+            self.link.close(f"it is at {now} now")
+
     async def _run(self) -> None:
         wait, longest = RECONNECT_SECONDS
         while True:
-            self._lost.clear()
-            # Known before it is connected: its owner may hear link_up, and send, before connecting returns here.
-            self.link = link = Link(self._owner, self._secret, self._role, self._name, True, lambda _: self._lost.set())
-            try:
-                await asyncio.get_running_loop().create_unix_connection(lambda link=link: link, self._path)  # type: ignore[misc]
-            except OSError:
-                self.link = None
-                await asyncio.sleep(wait)
-                wait = min(wait * 2, longest)
-                continue
-            await self._lost.wait()
-            if link.peer_name:
+            self._moved.clear()
+            self._at = self._where()
+            if self._at is not None and await self._linked(self._at):
                 wait = RECONNECT_SECONDS[0]
-            self.link = None
-            await asyncio.sleep(wait)
-            wait = min(wait * 2, longest)
+            if self._moved.is_set():
+                wait = RECONNECT_SECONDS[0]
+                continue
+            try:
+                async with asyncio.timeout(wait):
+                    await self._moved.wait()
+            except TimeoutError:
+                wait = min(wait * 2, longest)
+
+    async def _linked(self, at: Endpoint) -> bool:
+        """From dialling to the loss; whether it was up between them."""
+        self._lost.clear()
+        # Known before it is connected: its owner may hear link_up, and send, before connecting returns here.
+        self.link = link = Link(self._owner, self._wire, self._role, self._name, True, lambda _: self._lost.set())
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS) as self._connecting:
+                await self._connect(link, at)
+        except OSError as error:
+            link.cause = link.cause or said_of(error)
+            link.close("dialling it was given up")
+        finally:
+            self._connecting = None
+        if self._moved.is_set():
+            link.close("it has moved")
+        if not link.lost:
+            await self._lost.wait()
+        self.link = None
+        if link.peer_name:
+            self._said = ""
+            return True
+        if link.cause and (said := f"{at}: {link.cause}") != self._said:
+            self._said = said
+            log.warning("link.refused", role=self._role, peer=str(at), cause=link.cause)
+        return False
+
+    async def _connect(self, link: Link, at: Endpoint) -> None:
+        loop = asyncio.get_running_loop()
+        if at.path:
+            await loop.create_unix_connection(lambda: link, at.path)
+        elif self._wire.client is None:
+            await loop.create_connection(lambda: link, at.host, at.port)
+        else:
+            await loop.create_connection(lambda: link, at.host, at.port, ssl=self._wire.client, ssl_handshake_timeout=HANDSHAKE_SECONDS)
 
     def send(self, data: bytes) -> None:
         if self.link is not None and self.link.up:
@@ -240,3 +269,6 @@ class LinkClient:
             self._task.cancel()
         if self.link is not None:
             self.link.close("this process stops")
+
+
+__all__ = ["FRAME_BYTES_MAX", "Link", "LinkClient", "LinkOwner", "LinkServer", "NotListening"]

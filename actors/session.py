@@ -9,19 +9,23 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
 from actors.clocks import Steady
+from actors.endpoints import Endpoint
 from actors.fatal import die_of
 from actors.links import Link, LinkServer
 from actors.metrics.of_session import tell
 from actors.pump import Pump, settle_gc
 from actors.settings import session_options
 from actors.shard_client import ShardClient
+from actors.sites.whereabouts import OneSite
 from actors.snapshot import settings_in_force
 from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
+from actors.wire import Wire
 from config.schema import Config
 from sessions import inquiry_frames
 from sessions.core import SessionCore
@@ -87,10 +91,9 @@ class SessionServer:
         self._routes_collected = 0
         self._pump = Pump(self._tick)
         self._steady = Steady(topology.run_dir, topology.n_shards)
-        self._shards = [
-            ShardClient(shard, topology.shard_endpoint(shard), self, topology.secret, "session", name) for shard in range(topology.n_shards)
-        ]
-        self._server = LinkServer(topology.session_endpoint(self._index), self, topology.secret, "session", name)
+        wire, where = Wire.of(topology), OneSite(topology)
+        self._shards = [ShardClient(shard, partial(where.shard, shard), self, wire, "session", name) for shard in range(topology.n_shards)]
+        self._server = LinkServer([Endpoint(topology.session_endpoint(self._index))], self, wire, "session", name)
         await self._server.start()
         for client in self._shards:
             client.start()

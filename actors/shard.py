@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 import structlog
@@ -28,6 +29,7 @@ from actors.accepted import clock_accepted
 from actors.access.watch import AccessWatch
 from actors.alarms import Alarm, clear_alarm, raise_alarm
 from actors.clocks import read_clocks, tell_steady
+from actors.endpoints import Endpoint
 from actors.fatal import die, die_of
 from actors.known_stores import note_store, require_store
 from actors.links import Link, LinkServer
@@ -37,9 +39,11 @@ from actors.quota import Quota, quota_bytes
 from actors.retention import tell
 from actors.settings import shard_options, store_options
 from actors.shard_client import ShardClient
+from actors.sites.whereabouts import OneSite
 from actors.snapshot import settings_in_force
 from actors.syncing import Syncing
 from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
+from actors.wire import Wire
 from config.schema import Config
 from shards import committer as commits
 from shards.backends import open_backend
@@ -134,11 +138,10 @@ class ShardServer:
         self._pump = Pump(self._tick)
         self._committer = commits.LocalCommitter()
         name = incarnation_name("shard", self._index)
-        self._server = LinkServer(topology.shard_endpoint(self._index), self, topology.secret, "shard", name)
+        wire, where = Wire.of(topology), OneSite(topology)
+        self._server = LinkServer([Endpoint(topology.shard_endpoint(self._index))], self, wire, "shard", name)
         others = [shard for shard in range(topology.n_shards) if shard != self._index]
-        self._others = {
-            shard: ShardClient(shard, topology.shard_endpoint(shard), _Outbox(self), topology.secret, "shard", name) for shard in others
-        }
+        self._others = {shard: ShardClient(shard, partial(where.shard, shard), _Outbox(self), wire, "shard", name) for shard in others}
         self._drive(self._committer.handle(commits.Opened(self._core.recovered)))
         self._note_store()
         self._access = AccessWatch(topology.run_dir, self._take_access)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
 
+from actors.endpoints import Endpoint
 from actors.links import Link, LinkClient
+from actors.wire import Wire
 from shards.frames import Answer, Ask, Beat, Entry, FeedTaken, FeedWant, Frame, Query, Refused, Reply, Result, decode, encode
 from shards.numbered import NumberedSender
 
@@ -33,18 +36,22 @@ class ShardListener(Protocol):
 
 
 class ShardClient:
-    def __init__(self, shard: int, path: str, listener: ShardListener, secret: bytes, role: str, name: str) -> None:
+    def __init__(self, shard: int, where: Callable[[], Endpoint | None], listener: ShardListener, wire: Wire, role: str, name: str) -> None:
         self.shard = shard
         self._listener = listener
         self._sender = NumberedSender()
         self._ids: deque[int] = deque()
-        self._client = LinkClient(path, self, secret, role, name)
+        self._client = LinkClient(where, self, wire, role, name)
         self._beats: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         self._client.start()
         self._beat()
+
+    def look_again(self) -> None:
+        """The shard may be led elsewhere now; see LinkClient."""
+        self._client.look_again()
 
     async def stop(self) -> None:
         for timer in (self._beats, self._retry):

@@ -23,8 +23,10 @@ from actors.auth.configured import auth_settings
 from actors.auth.desk import Desk, Verdict
 from actors.auth.settings import AuthSettings
 from actors.auth.threads import Threads
+from actors.endpoints import Endpoint
 from actors.links import LinkClient
 from actors.topology import Topology
+from actors.wire import Wire
 from config.schema import Config
 
 FETCHERS: Final = 2
@@ -51,7 +53,8 @@ class ServedDesk:
         self._link: LinkClient | None = None
         if settings.plugin is not None:
             # Whether there is one does not change while the broker runs.
-            self._link = LinkClient(topology.plugin_endpoint(), self._desk.plugin, topology.secret, "gateway", name)
+            at = Endpoint(topology.plugin_endpoint())
+            self._link = LinkClient(lambda: at, self._desk.plugin, Wire(topology.secret), "gateway", name)
             self._desk.plugin.wire = self._link
             self._link.start()
 

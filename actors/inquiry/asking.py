@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
 from actors.asking import NotReached, Shards
+from actors.endpoints import Endpoint
 from actors.links import Link, LinkClient
 from actors.topology import Topology, member_name
+from actors.wire import Wire
 from sessions.inquiry_frames import Ask, Told, decode_told, encode
 from shards.frames import DESTROYED, Disconnect, Disconnected
 from shards.queries import Ask as ShardAsk
@@ -59,12 +61,13 @@ class Asking:
         self._clock = clock
         self._away: dict[str, float] = {}
         name = f"{ROLE}-{os.getpid()}:{secrets.token_hex(8)}"
+        wire = Wire.of(topology)
         self._gateways = [
-            _Asked(member_name("gateway", index), topology.gateway_endpoint(index), topology.secret, name)
+            _Asked(member_name("gateway", index), Endpoint(topology.gateway_endpoint(index)), wire, name)
             for index in range(topology.n_gateways)
         ]
         self._sessions = [
-            _Asked(member_name("session", index), topology.session_endpoint(index), topology.secret, name)
+            _Asked(member_name("session", index), Endpoint(topology.session_endpoint(index)), wire, name)
             for index in range(topology.n_sessions)
         ]
 
@@ -133,9 +136,9 @@ class Asking:
 class _Asked:
     """A gateway or session actor."""
 
-    def __init__(self, name: str, path: str, secret: bytes, own_name: str) -> None:
+    def __init__(self, name: str, at: Endpoint, wire: Wire, own_name: str) -> None:
         self._name = name
-        self._client = LinkClient(path, self, secret, ROLE, own_name)
+        self._client = LinkClient(lambda: at, self, wire, ROLE, own_name)
         self._up = asyncio.Event()
         self._ids = 0
         self._waiting: dict[int, asyncio.Future[Told]] = {}

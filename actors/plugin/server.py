@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from actors.alarms import Alarm, clear_alarm, raise_alarm
+from actors.endpoints import Endpoint
 from actors.links import Link, LinkServer
 from actors.plugin.answering import Answering
 from actors.plugin.frames import Answer, Ask, Invalidate, Told, decode, encode
@@ -21,6 +22,7 @@ from actors.plugin.loading import PluginRefused, load
 from actors.plugin.port import Plugin
 from actors.snapshot import settings_in_force
 from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
+from actors.wire import Wire
 from config.access import PluginAccess
 from config.schema import Config
 
@@ -53,7 +55,7 @@ class PluginServer:
             raise
         clear_alarm(topology.run_dir, self._name, ALARM)
         name = incarnation_name("plugin", 0)
-        self._server = LinkServer(topology.plugin_endpoint(), self, topology.secret, "plugin", name)
+        self._server = LinkServer([Endpoint(topology.plugin_endpoint())], self, Wire(topology.secret), "plugin", name)
         await self._server.start()
         self._started = Announcement("plugin", self._name, os.getpid())
         announce(topology, self._started)

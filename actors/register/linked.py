@@ -12,7 +12,9 @@ from typing import Any
 
 import msgpack
 
+from actors.endpoints import Endpoint
 from actors.links import Link, LinkClient
+from actors.wire import Wire
 from shards.replication.ports import Outcome, RegisterAway
 from shards.replication.register import Held, Register, RegisterMistake, check_change
 
@@ -82,10 +84,10 @@ class RegisterHost:
 class LinkedRegister:
     """The register of another process.  The port of shards.replication.register."""
 
-    def __init__(self, endpoint: str, secret: bytes, name: str, within_s: float) -> None:
+    def __init__(self, where: Callable[[], Endpoint | None], wire: Wire, name: str, within_s: float) -> None:
         """within_s: for each answer."""
         self._within_s = within_s
-        self._client = LinkClient(endpoint, self, secret, "register", name)
+        self._client = LinkClient(where, self, wire, "register", name)
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._numbers = 0
         self._up = asyncio.Event()

@@ -13,8 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from actors.endpoints import Endpoint
 from actors.shard_client import ShardClient
 from actors.topology import Topology
+from actors.wire import Wire
 from shards.frames import Connect, Connected, Entry, Frame, Publish, Published, Reply, Route
 
 BODY_BYTES = 256
@@ -35,7 +37,8 @@ class Peer:
     under the same number, as every peer of a shard does it (actors.shard_client), so it happens once."""
 
     def __init__(self, topology: Topology, role: str) -> None:
-        self._client = ShardClient(0, topology.shard_endpoint(0), self, topology.secret, role, f"{role}-0:{secrets.token_hex(8)}")
+        at = Endpoint(topology.shard_endpoint(0))
+        self._client = ShardClient(0, lambda: at, self, Wire(topology.secret), role, f"{role}-0:{secrets.token_hex(8)}")
         self._up = asyncio.Event()
         self._waiting: deque[asyncio.Future[list[Reply]]] = deque()
         self._asked = 0

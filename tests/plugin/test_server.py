@@ -14,12 +14,14 @@ from access.asked import Asked
 from access.identity import ANONYMOUS, Identity
 from access.login import Login
 from actors.alarms import read_alarms
+from actors.endpoints import Endpoint
 from actors.links import Link, LinkClient
 from actors.plugin.frames import Allowed, Answer, Ask, Denied, Failed, Frame, Invalidate, Told, decode, encode
 from actors.plugin.loading import PluginRefused
 from actors.plugin.port import Verdict
 from actors.plugin.server import PluginServer
 from actors.topology import Topology
+from actors.wire import Wire
 from config.access import PluginAccess
 from config.dump import dump_json
 from config.schema import Config
@@ -146,7 +148,7 @@ async def asking(tmp_path: Path, config_file: Path) -> AsyncIterator[tuple[Gatew
     topology = configured(topology_in(tmp_path), config_file, Door, Odd)
     server, gateway = PluginServer(topology, 0), Gateway()
     await server.start()
-    client = LinkClient(topology.plugin_endpoint(), gateway, topology.secret, "gateway", "gateway-0:a")
+    client = LinkClient(lambda: Endpoint(topology.plugin_endpoint()), gateway, Wire(topology.secret), "gateway", "gateway-0:a")
     client.start()
     yield gateway, server, topology
     await client.stop()

@@ -8,13 +8,15 @@ from pathlib import Path
 import msgpack
 import pytest
 
+from actors.endpoints import Endpoint
 from actors.links import LinkClient, LinkServer
 from actors.register.linked import LinkedRegister, RegisterHost
 from actors.register.local import LocalRegister, open_register
+from actors.wire import Wire
 from shards.replication.ports import Outcome, RegisterAway
 from shards.replication.register import LISTED_MAX, NO_VALUE, RegisterMistake
 from shards.replication.register import Held as Value
-from tests.actors.test_links import Owner
+from tests.actors.links.test_links import Owner
 
 SECRET = b"s" * 32
 KEY = "/holdfast/shard/0"
@@ -36,7 +38,7 @@ class Held:
 
 
 def linked(path: Path, within_s: float = 30.0, secret: bytes = SECRET) -> LinkedRegister:
-    one = LinkedRegister(str(path), secret, "one", within_s)
+    one = LinkedRegister(lambda: Endpoint(str(path)), Wire(secret), "one", within_s)
     one.start()
     return one
 
@@ -49,7 +51,7 @@ async def test_a_host_that_is_away_is_not_waited_for_longer_than_allowed(tmp_pat
     assert await one.cas(KEY, NO_VALUE, b"x") is Outcome.UNKNOWN
     await one.close()
     register = open_register(tmp_path)
-    server = LinkServer(str(tmp_path / "r"), RegisterHost(register), SECRET, "register", "host")
+    server = LinkServer([Endpoint(str(tmp_path / "r"))], RegisterHost(register), Wire(SECRET), "register", "host")
     await server.start()
     stranger = linked(tmp_path / "r", within_s=0.2, secret=b"t" * 32)
     with pytest.raises(RegisterAway):
@@ -63,7 +65,7 @@ async def test_a_change_whose_link_is_lost_is_unknown_and_may_come(tmp_path: Pat
     """At once, and not when its time is over; it is made, since nobody can take it back; and the next host answers."""
     register = open_register(tmp_path)
     held = Held(register)
-    server = LinkServer(str(tmp_path / "r"), RegisterHost(held), SECRET, "register", "host")
+    server = LinkServer([Endpoint(str(tmp_path / "r"))], RegisterHost(held), Wire(SECRET), "register", "host")
     await server.start()
     one = linked(tmp_path / "r")
     change = asyncio.create_task(one.cas(KEY, NO_VALUE, b"x"))
@@ -72,7 +74,7 @@ async def test_a_change_whose_link_is_lost_is_unknown_and_may_come(tmp_path: Pat
     assert await change is Outcome.UNKNOWN
     assert await register.read(KEY) is None
     held.let_go.set()
-    other = LinkServer(str(tmp_path / "r"), RegisterHost(register), SECRET, "register", "host")
+    other = LinkServer([Endpoint(str(tmp_path / "r"))], RegisterHost(register), Wire(SECRET), "register", "host")
     await other.start()
     while (found := await one.read(KEY)) is None:  # noqa: ASYNC110
         await asyncio.sleep(0)
@@ -85,7 +87,7 @@ async def test_a_change_whose_link_is_lost_is_unknown_and_may_come(tmp_path: Pat
 async def test_a_register_that_is_away_says_why_over_the_link(tmp_path: Path) -> None:
     """The sentence of the host, not one about links."""
     register = open_register(tmp_path)
-    server = LinkServer(str(tmp_path / "r"), RegisterHost(register), SECRET, "register", "host")
+    server = LinkServer([Endpoint(str(tmp_path / "r"))], RegisterHost(register), Wire(SECRET), "register", "host")
     await server.start()
     one = linked(tmp_path / "r")
     await one.read(KEY)
@@ -102,7 +104,7 @@ async def test_a_register_that_is_away_says_why_over_the_link(tmp_path: Path) ->
 async def test_a_mistake_is_one_over_the_link_too(tmp_path: Path) -> None:
     """More keys than are listed: the sentence of the host, and that it does not get better by itself."""
     register = LocalRegister(tmp_path, -1, 1, {f"/k/{number}": Value(b"", 1) for number in range(LISTED_MAX + 1)})
-    server = LinkServer(str(tmp_path / "r"), RegisterHost(register), SECRET, "register", "host")
+    server = LinkServer([Endpoint(str(tmp_path / "r"))], RegisterHost(register), Wire(SECRET), "register", "host")
     await server.start()
     one = linked(tmp_path / "r")
     with pytest.raises(RegisterMistake, match=f"{LISTED_MAX + 1} keys that begin with '/k/', at most {LISTED_MAX} are listed"):
@@ -117,10 +119,10 @@ async def test_a_mistake_is_one_over_the_link_too(tmp_path: Path) -> None:
 async def test_a_question_that_is_none_ends_the_link(tmp_path: Path, frame: bytes) -> None:
     """And nothing else: the host goes on for others."""
     register = open_register(tmp_path)
-    server = LinkServer(str(tmp_path / "r"), RegisterHost(register), SECRET, "register", "host")
+    server = LinkServer([Endpoint(str(tmp_path / "r"))], RegisterHost(register), Wire(SECRET), "register", "host")
     await server.start()
     owner = Owner()
-    client = LinkClient(str(tmp_path / "r"), owner, SECRET, "register", "bad")
+    client = LinkClient(lambda: Endpoint(str(tmp_path / "r")), owner, Wire(SECRET), "register", "bad")
     client.start()
     await owner.until(1)
     client.send(frame)

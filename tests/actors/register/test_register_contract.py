@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from actors.endpoints import Endpoint
 from actors.links import LinkServer
 from actors.register.etcd import EtcdRegister
 from actors.register.linked import LinkedRegister, RegisterHost
 from actors.register.local import open_register
+from actors.wire import Wire
 from shards.replication.ports import Outcome
 from shards.replication.register import NO_VALUE, VALUE_BYTES_MAX, Held, Register
 from tests.actors.register.etcds import Etcd, etcds, ready
@@ -46,9 +48,10 @@ async def two(request: pytest.FixtureRequest, members: list[Etcd], tmp_path: Pat
         await register.close()
     elif form == "linked":
         register = open_register(tmp_path)
-        server = LinkServer(str(tmp_path / "r"), RegisterHost(register), SECRET, "register", "host")
+        at = Endpoint(str(tmp_path / "r"))
+        server = LinkServer([at], RegisterHost(register), Wire(SECRET), "register", "host")
         await server.start()
-        clients = [LinkedRegister(str(tmp_path / "r"), SECRET, name, 30.0) for name in ("one", "other")]
+        clients = [LinkedRegister(lambda: at, Wire(SECRET), name, 30.0) for name in ("one", "other")]
         for client in clients:
             client.start()
         yield clients[0], clients[1]

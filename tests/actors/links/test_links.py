@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from actors.links import FRAME_BYTES_MAX, Link, LinkClient, LinkServer
+from actors.endpoints import Endpoint
+from actors.link import FRAME_BYTES_MAX
+from actors.links import Link, LinkClient, LinkServer
+from actors.wire import Wire
 
 SECRET = b"s" * 32
+WIRE = Wire(SECRET)
 WITHIN_S = 60.0
 
 
@@ -54,7 +58,7 @@ def path(tmp_path: Path) -> str:
 @pytest.fixture
 async def server(path: str) -> AsyncIterator[Owner]:
     owner = Owner()
-    listening = LinkServer(path, owner, SECRET, "shard", "shard-0:a")
+    listening = LinkServer([Endpoint(path)], owner, WIRE, "shard", "shard-0:a")
     await listening.start()
     yield owner
     await listening.stop()
@@ -63,7 +67,7 @@ async def server(path: str) -> AsyncIterator[Owner]:
 async def test_both_ends_hear_who_the_other_is_then_its_frames_then_its_end(path: str, server: Owner) -> None:
     """Up before the first frame, down after the last, once each; frames of any size, in order."""
     ours = Owner()
-    client = LinkClient(path, ours, SECRET, "gateway", "gateway-0:b")
+    client = LinkClient(lambda: Endpoint(path), ours, WIRE, "gateway", "gateway-0:b")
     client.start()
     assert await ours.until(1) == ["up shard shard-0:a"]
     await server.until(1)
@@ -81,11 +85,11 @@ async def test_both_ends_hear_who_the_other_is_then_its_frames_then_its_end(path
 async def test_a_client_dials_until_there_is_a_server_and_again_when_it_was_lost(path: str) -> None:
     """Nobody has to be started before the other; a stale socket file is in nobody's way."""
     ours = Owner()
-    client = LinkClient(path, ours, SECRET, "gateway", "gateway-0:b")
+    client = LinkClient(lambda: Endpoint(path), ours, WIRE, "gateway", "gateway-0:b")
     client.start()
     for life in range(2):
         theirs = Owner()
-        server = LinkServer(path, theirs, SECRET, "shard", f"shard-0:{life}")
+        server = LinkServer([Endpoint(path)], theirs, WIRE, "shard", f"shard-0:{life}")
         await server.start()
         assert (await ours.until(1 + 2 * life))[-1] == f"up shard shard-0:{life}"
         await theirs.until(1)
@@ -102,7 +106,7 @@ async def test_whoever_does_not_know_the_secret_is_not_heard_and_hears_nothing(p
     ours = Owner()
     reader, writer = await asyncio.open_unix_connection(path)
     lost = asyncio.Event()
-    link = Link(ours, wrong, "gateway", "liar", True, lambda _: lost.set())
+    link = Link(ours, Wire(wrong), "gateway", "liar", True, lambda _: lost.set())
     await asyncio.get_running_loop().create_unix_connection(lambda: link, path)
     async with asyncio.timeout(WITHIN_S):
         await lost.wait()
@@ -119,7 +123,7 @@ async def test_whoever_does_not_know_the_secret_is_not_heard_and_hears_nothing(p
 async def test_a_frame_longer_than_allowed_ends_the_link_before_it_is_buffered(path: str, server: Owner) -> None:
     """The length alone is enough."""
     ours = Owner()
-    client = LinkClient(path, ours, SECRET, "gateway", "gateway-0:b")
+    client = LinkClient(lambda: Endpoint(path), ours, WIRE, "gateway", "gateway-0:b")
     client.start()
     await server.until(1)
     assert client.link is not None and client.link._transport is not None

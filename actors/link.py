@@ -1,0 +1,228 @@
+"""A link: a framed socket between two processes, with a proof of the cluster's secret at both ends.
+
+A frame is `u32 length, big-endian | bytes`; what the bytes mean is the owner's.  Before the first frame both ends prove that
+they know the secret, by an HMAC over the other's nonce, and the client says its role and its name with incarnation.  The length
+`_BEAT` has no bytes: over TCP each end sends it every Wire.beat_seconds, since a machine that lost its power says nothing.
+
+Always holds:
+1. an owner hears link_up before the first frame and link_down after the last, once each;
+2. nothing is delivered from a peer that has not proved the secret;
+3. a peer that does not read is cut off when WRITE_BYTES_MAX wait for it; numbered frames are sent again after it reconnects;
+4. over TCP a peer that is silent for SILENT_BEATS_MAX beats of this end's loop is cut off; a loop that was held up itself counts one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+import socket
+from collections.abc import Callable
+from itertools import count
+from struct import Struct
+from typing import Protocol, cast
+
+import msgpack
+import structlog
+
+from actors.endpoints import Endpoint
+from actors.wire import SILENT_BEATS_MAX, Wire, said_of
+
+FRAME_BYTES_MAX = 64 << 20
+WRITE_BYTES_MAX = 128 << 20
+PROOF_BYTES_MAX = 4096
+"""Of a frame before the proof; a longer one is not waited for."""
+HANDSHAKE_SECONDS = 5.0
+_LENGTH = Struct(">I")
+_BEAT_LENGTH = 0xFFFFFFFF
+_BEAT = _LENGTH.pack(_BEAT_LENGTH)
+_NO_PROOF = f"it did not prove the secret of this broker within {HANDSHAKE_SECONDS:g} s"
+_TLS_RECORDS = frozenset({0x1503, 0x1603})
+"""How an alert and a handshake of TLS begin."""
+_link_numbers = count(1)
+
+log = structlog.get_logger(__name__)
+
+
+class LinkOwner(Protocol):
+    """Whoever owns links.  All calls come on the loop."""
+
+    def link_up(self, link: Link) -> None: ...
+
+    def link_frame(self, link: Link, data: bytes) -> None: ...
+
+    def link_down(self, link: Link) -> None: ...
+
+
+class Link(asyncio.Protocol):
+    """One socket, from connection to loss.  `number` is never used twice in a process.
+
+    cause: why the other end was refused, or has refused this one, before it was up; empty: it was not, or nothing is known.
+    """
+
+    def __init__(self, owner: LinkOwner, wire: Wire, role: str, name: str, dials: bool, closed: Callable[[Link], None]) -> None:
+        self.number = next(_link_numbers)
+        self.peer_role = ""
+        self.peer_name = ""
+        self.up = False
+        self.address = ""
+        self.cause = ""
+        self._owner = owner
+        self._wire = wire
+        self._role = role
+        self._name = name
+        self._dials = dials
+        self._closed = closed
+        self._transport: asyncio.Transport | None = None
+        self._nonce = secrets.token_bytes(16)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._beats: asyncio.TimerHandle | None = None
+        self._silent = 0
+        self._frame_bytes_max = PROOF_BYTES_MAX
+        self._chunks: list[bytes] = []
+        self._held = 0
+        self._need = 4
+
+    # ------------------------------------------------------------------ for the owner
+
+    def send(self, data: bytes) -> None:
+        """Write one frame; dropped silently when the link is gone (link_down says so)."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(_LENGTH.pack(len(data)) + data)
+        if transport.get_write_buffer_size() > WRITE_BYTES_MAX:
+            self.close(f"{transport.get_write_buffer_size()} bytes wait for a peer that does not read, {WRITE_BYTES_MAX} are allowed")
+
+    def close(self, why: str) -> None:
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            log.info("link.closed", peer=self.peer_name, role=self.peer_role, cause=why)
+            transport.abort()
+
+    @property
+    def lost(self) -> bool:
+        """Not connected, or not any more: nothing will be heard of it."""
+        return self._transport is None
+
+    # ------------------------------------------------------------------ asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are Transports in everything but the class.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self._refuse, _NO_PROOF)
+        self.address = peer_of(transport)
+        # Of a link in TLS it is the socket below.  Both loops set TCP_NODELAY by themselves.
+        below = transport.get_extra_info("socket")
+        if below is not None and below.family in (socket.AF_INET, socket.AF_INET6):
+            self._beats = asyncio.get_running_loop().call_later(self._wire.beat_seconds, self._beat)
+        self._send_row(self._nonce)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._deadline, self._beats):
+            if timer is not None:
+                timer.cancel()
+        self._transport = None
+        if exc is not None and not self.peer_name:
+            self.cause = self.cause or said_of(exc)
+        if self.up:
+            self.up = False
+            self._owner.link_down(self)
+        self._closed(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._silent = 0
+        if self._chunks:
+            self._chunks.append(data)
+            self._held += len(data)
+            if self._held < self._need:
+                return
+            data = b"".join(self._chunks)
+        at, end = 0, len(data)
+        need = 4
+        while end - at >= 4:
+            (length,) = _LENGTH.unpack_from(data, at)
+            if length > self._frame_bytes_max:
+                if length == _BEAT_LENGTH:
+                    at += 4
+                    continue
+                self._refuse_length(length)
+                return
+            if end - at - 4 < length:
+                need = 4 + length
+                break
+            frame = data[at + 4 : at + 4 + length]
+            at += 4 + length
+            if self.up:
+                self._owner.link_frame(self, frame)
+            elif not self._shake(frame):
+                return
+            if self._transport is None or self._transport.is_closing():
+                return
+        rest = data[at:]
+        self._chunks = [rest] if rest else []
+        self._held, self._need = len(rest), need
+
+    def _refuse_length(self, length: int) -> None:
+        if self.up:
+            self.close(f"frame of {length} bytes found, at most {FRAME_BYTES_MAX} are allowed")
+        elif length >> 16 in _TLS_RECORDS:
+            self._refuse("it speaks TLS, and this end has no cluster.tls")
+        else:
+            self._refuse("what it says is no link's")
+
+    def _beat(self) -> None:
+        self._silent += 1
+        if self._silent > SILENT_BEATS_MAX:
+            self.close(f"nothing came from it for {SILENT_BEATS_MAX * self._wire.beat_seconds:g} s")
+        elif self._transport is not None:
+            if self.up:
+                self._transport.write(_BEAT)
+            self._beats = asyncio.get_running_loop().call_later(self._wire.beat_seconds, self._beat)
+
+    # ------------------------------------------------------------------ handshake
+
+    def _refuse(self, cause: str) -> None:
+        self.cause = cause
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _send_row(self, *fields: object) -> None:
+        assert self._transport is not None
+        data = bytes(msgpack.packb(fields))
+        self._transport.write(_LENGTH.pack(len(data)) + data)
+
+    def _proof(self, side: bytes, nonce: bytes, role: str, name: str) -> bytes:
+        return hmac.new(self._wire.secret, b"\0".join((side, nonce, role.encode(), name.encode())), hashlib.sha256).digest()
+
+    def _shake(self, frame: bytes) -> bool:
+        """Rows: [nonce] from both at once, then [role, name, proof over the other's nonce] from both."""
+        role, name, good = "", "", False
+        try:
+            row = msgpack.unpackb(frame, raw=False)
+            if len(row) == 1:
+                side = b"client" if self._dials else b"server"
+                self._send_row(self._role, self._name, self._proof(side, bytes(row[0]), self._role, self._name))
+                return True
+            role, name, proof = row
+            side = b"server" if self._dials else b"client"
+            good = hmac.compare_digest(self._proof(side, self._nonce, role, name), proof)
+        except (ValueError, TypeError, AttributeError, msgpack.UnpackException) as error:
+            self._refuse(f"it did not prove the secret of this broker: {error}")
+            return False
+        if not good:
+            self._refuse("it did not prove the secret of this broker: the secrets differ")
+            return False
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self.peer_role, self.peer_name, self.up = role, name, True
+        self._frame_bytes_max = FRAME_BYTES_MAX
+        self._owner.link_up(self)
+        return True
+
+
+def peer_of(transport: asyncio.BaseTransport) -> str:
+    """Where the other end of a TCP connection is; of a unix socket nothing."""
+    found = transport.get_extra_info("peername")
+    return str(Endpoint(host=found[0], port=found[1])) if isinstance(found, tuple) else ""
