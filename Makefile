@@ -22,7 +22,7 @@ DEV_STAMP := $(VENV)/.dev-$(call sum,requirements/core.txt requirements/dev.txt)
 SPARK_STAMP := $(VENV)/.spark-$(call sum,requirements/core.txt requirements/spark.txt)
 PROJECT_STAMP := $(VENV)/.project-$(call sum,pyproject.toml)
 
-FLOORS := $(wildcard config mqtt access shards sessions gateway actors cli pipeline holdfast_spark bridge benchmarks)
+FLOORS := $(wildcard config mqtt access shards sessions gateway actors chaos cli pipeline holdfast_spark bridge benchmarks)
 CHECKED := $(FLOORS) tests scripts
 DATA_DIR ?= ./data
 PORT ?= 1883
