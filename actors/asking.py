@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from actors.run import read_run
-from actors.shard_client import ShardClient
-from actors.sites.whereabouts import OneSite
+from actors.shard_client import ShardClient, look_again
+from actors.sites.following import Following, whereabouts_of
 from actors.topology import Topology
 from actors.wire import Wire
 from shards.frames import Ask, Entry, Frame, Reply, Result, Told
@@ -44,7 +44,7 @@ def running(data_dir: Path) -> Topology:
 
 
 class Shards:
-    """Links to all shards, as long as the context lasts."""
+    """Links to all shards, wherever they are led, as long as the context lasts."""
 
     def __init__(self, topology: Topology, within: float = WITHIN_SECONDS, role: str = "admin", name: str = "") -> None:
         name = name or f"{KEEPS_NOTHING}{os.getpid()}:{secrets.token_hex(8)}"
@@ -53,17 +53,26 @@ class Shards:
         self._ids = 0
         self._replies: dict[int, asyncio.Future[list[Reply]]] = {}
         self._told: dict[int, tuple[int, Ask, asyncio.Future[Told]]] = {}
-        wire, where = Wire.of(topology), OneSite(topology)
-        self._clients = [ShardClient(shard, partial(where.shard, shard), self, wire, role, name) for shard in range(topology.n_shards)]
+        self._whereabouts = whereabouts_of(topology)
+        self._following = Following(self._whereabouts, self._moved)
+        wire = Wire.of(topology)
+        self._clients = [
+            ShardClient(shard, partial(self._whereabouts.shard, shard), self, wire, role, name) for shard in range(topology.n_shards)
+        ]  # fmt: skip
 
     async def __aenter__(self) -> Self:
         for client in self._clients:
             client.start()
+        self._following.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._following.stop()
         for client in self._clients:
             await client.stop()
+
+    def _moved(self) -> None:
+        look_again(self._clients)
 
     async def ask(self, shard: int, entry: Entry) -> Reply:
         """Answered when it is committed."""

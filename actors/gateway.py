@@ -10,9 +10,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -23,20 +21,17 @@ from actors.access.watch import AccessWatch
 from actors.auth.serving import ServedDesk
 from actors.clocks import Steady
 from actors.connection import ClientConnection
-from actors.endpoints import Endpoint
 from actors.fatal import die_of, log_faults_of_loop
+from actors.gateway_links import GatewayLinks
 from actors.heartbeat import Heartbeat
-from actors.links import Link, LinkClient, LinkServer
 from actors.listening.doors import Doors, former_port
 from actors.metrics.of_gateway import GatewayFigures
 from actors.pump import Pump, settle_gc
 from actors.settings import door_options, gateway_options
-from actors.shard_client import ShardClient
-from actors.sites.whereabouts import OneSite
+from actors.sites.following import Following, whereabouts_of
 from actors.snapshot import settings_in_force
 from actors.sparing import Sparing
-from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
-from actors.wire import Wire
+from actors.topology import Announcement, Health, Topology, announce, incarnation_of, member_name
 from config.schema import Config
 from gateway import frames as peer_frames
 from gateway.core import GatewayCore
@@ -50,8 +45,6 @@ from gateway.events import (
     Effect,
     Event,
     ForgetAuth,
-    FromInquirer,
-    FromPeer,
     FromSession,
     FromShard,
     HoldingsQuery,
@@ -61,14 +54,10 @@ from gateway.events import (
     Malformed,
     Opened,
     PauseReading,
-    PeerLinked,
-    PeerLost,
     Received,
     Replied,
     RetainedQuery,
     RetainedTold,
-    SessionLinked,
-    SessionLost,
     SettingsChanged,
     ShardLinked,
     ShardLost,
@@ -126,8 +115,7 @@ class GatewayServer:
         self.user_properties_max = config.mqtt.user_properties_max
         self.topic_names = TopicNames(config.gateway.topic_levels_max)
         self.write_buffer_max = int(config.gateway.write_buffer_max)
-        name = incarnation_name("gateway", self._index)
-        wire, where = Wire.of(topology), OneSite(topology)
+        name = incarnation_of(topology, "gateway", self._index)
         slots = SlotTable.initial(topology.n_shards)
         rng = random.Random(secrets.randbits(64))
         self._core = GatewayCore(name, slots, topology.n_sessions, gateway_options(config), rng)
@@ -135,16 +123,12 @@ class GatewayServer:
         self._complaints = Sparing("client.malformed")
         self._doors = Doors(self, self._index, topology.run_dir, member_name("gateway", self._index))
         self._steady = Steady(topology.run_dir, topology.n_shards)
-        self._shards = [ShardClient(i, partial(where.shard, i), self, wire, "gateway", name) for i in range(topology.n_shards)]
-        self._sessions = [_SessionLink(self, i, partial(where.session, i), wire, name) for i in range(topology.n_sessions)]
-        self._peers = _PeerLinks(self)
-        self._peer_server = LinkServer([Endpoint(topology.gateway_endpoint(self._index))], self._peers, wire, "gateway", name)
-        older = [Endpoint(topology.gateway_endpoint(i)) for i in range(self._index)]
-        self._peer_clients = [LinkClient(partial(_there, at), self._peers, wire, "gateway", name) for at in older]
-        await self._peer_server.start()
-        links: list[ShardClient | _SessionLink | LinkClient] = [*self._shards, *self._sessions, *self._peer_clients]
-        for link in links:
-            link.start()
+        whereabouts = whereabouts_of(topology)
+        self._links = links = GatewayLinks(topology, self._index, whereabouts, self, name)
+        self._shards, self._sessions, self._peers = links.shards, links.sessions, links.peers
+        self._following = Following(whereabouts, self._moved)
+        await links.start()
+        self._following.start()
         self._desk = ServedDesk(topology, member_name("gateway", self._index), config, self._feed)
         self._access = AccessWatch(topology.run_dir, self._take_access, name=member_name("gateway", self._index))
         await self._access.start()
@@ -178,10 +162,8 @@ class GatewayServer:
         self._pump.stop()
         self._access.stop()
         await self._desk.stop()
-        links: list[ShardClient | _SessionLink | LinkClient] = [*self._peer_clients, *self._sessions, *self._shards]
-        for link in links:
-            await link.stop()
-        await self._peer_server.stop()
+        self._following.stop()
+        await self._links.stop()
         self._heart.close()
 
     async def health(self) -> Health:
@@ -198,6 +180,11 @@ class GatewayServer:
             announce(self._topology, self._started)
         self._desk.reconfigure(config)
         self._feed(SettingsChanged(gateway_options(config)))
+
+    def _moved(self) -> None:
+        """Shards are led elsewhere, or there are other gateways."""
+        self._steady.look_again()
+        self._links.look_again()
 
     def _take_access(self, bundle: Bundle, access: Access) -> None:
         self._feed(AccessChanged(access))
@@ -220,8 +207,7 @@ class GatewayServer:
         """Clients are accepted when every shard, session actor and other gateway that is there has been heard."""
         deadline = time.monotonic() + LISTEN_WITHIN_SECONDS
         while time.monotonic() < deadline:
-            linked = all(client.linked for client in self._shards) and all(client.linked for client in self._sessions)
-            if linked and self._core.ready():
+            if self._links.linked and self._core.ready():
                 return
             await asyncio.sleep(0.02)
 
@@ -358,77 +344,3 @@ class GatewayServer:
         if isinstance(frame, session_frames.Deliver):
             self.figures.delivered(frame, self._steady.now_ms())
         self._feed(FromSession(session, frame))
-
-
-def _there(at: Endpoint) -> Endpoint:
-    return at
-
-
-class _SessionLink:
-    """The link to one session actor."""
-
-    def __init__(self, server: GatewayServer, session: int, where: Callable[[], Endpoint | None], wire: Wire, name: str) -> None:
-        self._server = server
-        self._session = session
-        self._client = LinkClient(where, self, wire, "gateway", name)
-        self.linked = False
-
-    def start(self) -> None:
-        self._client.start()
-
-    async def stop(self) -> None:
-        await self._client.stop()
-
-    def send(self, data: bytes) -> None:
-        self._client.send(data)
-
-    def link_up(self, link: Link) -> None:
-        self.linked = True
-        self._server.feed(SessionLinked(self._session))
-
-    def link_frame(self, link: Link, data: bytes) -> None:
-        try:
-            frame = session_frames.decode(data)
-        except ValueError as error:
-            link.close(str(error))
-            return
-        self._server.from_session(self._session, frame)
-
-    def link_down(self, link: Link) -> None:
-        self.linked = False
-        self._server.feed(SessionLost(self._session))
-
-
-class _PeerLinks:
-    """Links from and to the other gateways, and from whoever asks about connections."""
-
-    def __init__(self, server: GatewayServer) -> None:
-        self._server = server
-        self._links: dict[int, Link] = {}
-
-    def send(self, link: int, data: bytes) -> None:
-        found = self._links.get(link)
-        if found is not None:
-            found.send(data)
-
-    def link_up(self, link: Link) -> None:
-        self._links[link.number] = link
-        if link.peer_role == "gateway":
-            self._server.feed(PeerLinked(link.number, link.peer_name))
-
-    def link_frame(self, link: Link, data: bytes) -> None:
-        try:
-            event = (
-                FromPeer(link.number, peer_frames.decode(data))
-                if link.peer_role == "gateway"
-                else FromInquirer(link.number, inquiry_frames.decode_ask(data))
-            )
-        except ValueError as error:
-            link.close(str(error))
-            return
-        self._server.feed(event)
-
-    def link_down(self, link: Link) -> None:
-        del self._links[link.number]
-        if link.peer_role == "gateway":
-            self._server.feed(PeerLost(link.number))

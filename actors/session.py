@@ -1,70 +1,41 @@
-"""The session actor: carries out what the session core decides, over links to every shard and from every gateway.
+"""The session actor: carries out what the session core decides, over links to every shard and from every gateway (actors.serving).
 
 Durable sessions live in the rows of their home shards; this process is a cache of them and can be killed at any moment.
 Sessions that are not durable live here alone and end with it.
+
+Of several sites it serves one shard, with its index, and only while its site leads that: idle <-> serving.  While it is idle it listens
+nowhere, so a gateway that was told late dials in vain and looks again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
 from actors.clocks import Steady
-from actors.endpoints import Endpoint
-from actors.fatal import die_of
-from actors.links import Link, LinkServer
 from actors.metrics.of_session import tell
-from actors.pump import Pump, settle_gc
-from actors.settings import session_options
-from actors.shard_client import ShardClient
-from actors.sites.whereabouts import OneSite
+from actors.pump import settle_gc
+from actors.serving import Serving
+from actors.sites.following import Following, whereabouts_of
+from actors.sites.whereabouts import SeveralSites
 from actors.snapshot import settings_in_force
-from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
-from actors.wire import Wire
+from actors.topology import Announcement, Health, Topology, announce, member_name
 from config.schema import Config
-from sessions import inquiry_frames
 from sessions.core import SessionCore
-from sessions.events import (
-    AskShard,
-    Effect,
-    Event,
-    FeedReceived,
-    FromGateway,
-    FromInquirer,
-    GatewayLinked,
-    GatewayLost,
-    LiveEntered,
-    OfGroup,
-    QueryShard,
-    Replied,
-    SettingsChanged,
-    ShardLinked,
-    ShardLost,
-    TellDeadLetter,
-    TellLoss,
-    TellMoved,
-    TellStall,
-    TickEnded,
-    ToFeed,
-    ToGateway,
-    ToInquirer,
-    ToldBy,
-    Wake,
-    WorkReceived,
-)  # fmt: skip
-from sessions.frames import decode, encode
-from shards.frames import Feed, Frame, Given, GroupMade, GroupNews, Live, Reply, Result, Work
-from shards.slots import SlotTable
+from sessions.options import Counters
 
 if TYPE_CHECKING:
     from actors.metrics.sheet import Sheet
 
 log = structlog.get_logger(__name__)
+
+BEGIN_AGAIN_S = 0.5
+"""After an attempt to begin that failed: its port may be taken for a moment."""
 
 
 class SessionServer:
@@ -77,167 +48,108 @@ class SessionServer:
         self._topology = topology
         self._index = index
         self._started: Announcement | None = None
-        self._links: dict[int, Link] = {}
+        self._serving: Serving | None = None
+        self._settling: asyncio.Task[None] | None = None
+        self._fault = ""
+        """Why it could not begin."""
+        self._before: Counter[str] = Counter()
+        """What cores that are over have counted."""
 
     async def start(self) -> Announcement:
         if self._started is not None:
             return self._started
         topology = self._topology
-        config = settings_in_force(topology)
-        name = incarnation_name("session", self._index)
-        served = frozenset(shard for shard in range(topology.n_shards) if topology.session_of_shard(shard) == self._index)
-        self._core = SessionCore(topology.n_shards, served, SlotTable.initial(topology.n_shards), session_options(config))
-        self._sweep_ms = config.durable_sessions.session_gc_interval.ms
-        self._routes_collected = 0
-        self._pump = Pump(self._tick)
+        self._config = settings_in_force(topology)
         self._steady = Steady(topology.run_dir, topology.n_shards)
-        wire, where = Wire.of(topology), OneSite(topology)
-        self._shards = [ShardClient(shard, partial(where.shard, shard), self, wire, "session", name) for shard in range(topology.n_shards)]
-        self._server = LinkServer([Endpoint(topology.session_endpoint(self._index))], self, wire, "session", name)
-        await self._server.start()
-        for client in self._shards:
-            client.start()
+        self._whereabouts = whereabouts_of(topology)
+        self._served = frozenset(shard for shard in range(topology.n_shards) if topology.session_of_shard(shard) == self._index)
+        self._following = Following(self._whereabouts, self._moved)
+        if self._wanted:
+            await self._begin()
+        self._following.start()
         settle_gc()
         self._started = Announcement("session", member_name("session", self._index), os.getpid())
         announce(topology, self._started)
-        log.info("session.started", name=name, shards=sorted(served))
         return self._started
 
     async def stop(self) -> None:
         if self._started is None:
             return
         self._started = None
-        await self._server.stop()
-        # Gateways are gone: the core has detached its sessions; what it still commits gets a moment.
-        for _ in range(50):
-            if not any(client.backlog for client in self._shards):
-                break
-            await asyncio.sleep(0.05)
-        self._pump.stop()
-        for client in self._shards:
-            await client.stop()
+        self._following.stop()
+        if self._settling is not None:
+            self._settling.cancel()
+        if self._serving is not None:
+            await self._serving.finish()
 
     async def health(self) -> Health:
-        away = [client.shard for client in self._shards if not client.linked] if self._started else []
-        return Health(self._started is not None and not away, f"shards away: {away}" if away else "")
+        if self._started is None or self._fault:
+            return Health(False, self._fault)
+        if self._serving is None:
+            return Health(True, "another site serves these sessions")
+        away = self._serving.away
+        return Health(not away, f"shards away: {away}" if away else "")
 
     def reconfigure(self, config: Config) -> None:
-        self._sweep_ms = config.durable_sessions.session_gc_interval.ms
-        self._feed(SettingsChanged(session_options(config)))
+        self._config = config
+        if self._serving is not None:
+            self._serving.reconfigure(config)
+
+    @property
+    def core(self) -> SessionCore:
+        """That serves now."""
+        assert self._serving is not None, "nothing is served"
+        return self._serving.core
 
     def counters(self) -> dict[str, int]:
-        away = sum([not client.linked for client in self._shards])
-        return {**asdict(self._core.counters), "loaded": self._core.loaded, "online": self._core.online, "shards_away": away}
+        serving = self._serving
+        if serving is None:
+            counted = {**asdict(Counters()), "loaded": 0, "online": 0, "shards_away": 0}
+        else:
+            core = serving.core
+            counted = {**asdict(core.counters), "loaded": core.loaded, "online": core.online, "shards_away": len(serving.away)}
+        for name, count in self._before.items():
+            counted[name] += count
+        return counted
 
     def measure(self, sheet: Sheet) -> None:
         tell(sheet, self._index, self.counters())
 
-    # ------------------------------------------------------------------ the core
+    # ------------------------------------------------------------------ idle <-> serving
 
-    def _feed(self, event: Event) -> None:
-        try:
-            self._carry_out(self._core.handle(event))
-        except Exception as error:
-            die_of(error, type(event).__name__)
-        self._pump.soon()
+    @property
+    def _wanted(self) -> bool:
+        whereabouts = self._whereabouts
+        return not isinstance(whereabouts, SeveralSites) or all(map(whereabouts.known.leads_here, self._served))
 
-    def _tick(self) -> None:
-        self._carry_out(self._core.handle(TickEnded(self._pump.now_ms(), self._steady.now_ms())))
-        self._pump.within(self._sweep_ms)
-        found = self._core.counters.routes_collected
-        if found != self._routes_collected:
-            # Nobody stood behind them: our fault, and mended.
-            log.warning("session.gc_found", route=found - self._routes_collected)
-            self._routes_collected = found
+    def _moved(self) -> None:
+        """Somebody leads elsewhere."""
+        self._steady.look_again()
+        if self._serving is not None:
+            self._serving.look_again()
+        if self._settling is None or self._settling.done():
+            self._settling = asyncio.get_running_loop().create_task(self._settle())
 
-    def _carry_out(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case ToGateway(link, frame):
-                    peer = self._links.get(link)
-                    if peer is not None:
-                        peer.send(encode(frame))
-                case AskShard(shard, id, entries):
-                    self._shards[shard].ask(id, entries)
-                case QueryShard(shard, id, ask):
-                    self._shards[shard].query(id, ask)
-                case ToFeed(shard, frame):
-                    self._shards[shard].feed(frame)
-                case TellLoss(client, loss):
-                    log.warning(
-                        "session.messages_lost", client_id=_shown(client), filter=_shown(loss.filter), shard=loss.shard,
-                        generation=loss.generation, retention_class=loss.klass, after=loss.after, upto=loss.upto,
-                        messages=loss.lost if loss.lost >= 0 else None, reason=loss.reason,
-                    )  # fmt: skip
-                case TellDeadLetter(client, topic, count):
-                    log.warning("session.dead_letter", client_id=_shown(client), topic=_shown(topic), sent=count)
-                case TellStall(client, filter, shard, how, after, messages, oldest_ms):
-                    log.warning(
-                        "session.stall_healed", client_id=_shown(client), filter=_shown(filter), shard=shard, was=how, stood_at=after,
-                        messages=messages, oldest_ms=oldest_ms,
-                    )  # fmt: skip
-                case TellMoved(client, verb, by, filter, to, moved, closed):
-                    log.info(
-                        "session.moved", client_id=_shown(client), by=by, what=("skip", "rewind", "purge")[verb],
-                        filter=_shown(filter) or None, to=to, places=moved, closed=closed,
-                    )  # fmt: skip
-                case ToInquirer(link, told):
-                    peer = self._links.get(link)
-                    if peer is not None:
-                        peer.send(inquiry_frames.encode(told))
-                case Wake(after_ms):
-                    self._pump.within(after_ms)
+    async def _settle(self) -> None:
+        while self._wanted != (self._serving is not None):
+            if self._serving is not None:
+                await self._end(self._serving)
+                continue
+            try:
+                await self._begin()
+            except OSError as error:
+                self._fault = f"cannot listen yet: {error}"
+                log.error("session.cannot_serve_yet", index=self._index, cause=str(error))
+                await asyncio.sleep(BEGIN_AGAIN_S)
 
-    # ------------------------------------------------------------------ LinkOwner: gateways, and who asks
+    async def _begin(self) -> None:
+        serving = Serving(self._topology, self._index, self._served, self._whereabouts, self._steady, self._config)
+        await serving.begin()
+        self._serving, self._fault = serving, ""
+        log.info("session.started", name=serving.name, shards=sorted(self._served))
 
-    def link_up(self, link: Link) -> None:
-        self._links[link.number] = link
-        if link.peer_role == "gateway":
-            self._feed(GatewayLinked(link.number, link.peer_name))
-
-    def link_frame(self, link: Link, data: bytes) -> None:
-        try:
-            event = (
-                FromGateway(link.number, decode(data))
-                if link.peer_role == "gateway"
-                else FromInquirer(link.number, inquiry_frames.decode_ask(data))
-            )
-        except ValueError as error:
-            link.close(str(error))
-            return
-        self._feed(event)
-
-    def link_down(self, link: Link) -> None:
-        del self._links[link.number]
-        if link.peer_role == "gateway":
-            self._feed(GatewayLost(link.number))
-
-    # ------------------------------------------------------------------ ShardListener
-
-    def shard_linked(self, shard: int) -> None:
-        self._feed(ShardLinked(shard))
-
-    def shard_lost(self, shard: int) -> None:
-        self._feed(ShardLost(shard))
-
-    def shard_replied(self, shard: int, id: int, replies: list[Reply]) -> None:
-        self._feed(Replied(shard, id, replies))
-
-    def shard_told(self, shard: int, frame: Frame) -> None:
-        match frame:
-            case Result(id, told):
-                self._feed(ToldBy(shard, id, told))
-            case Feed():
-                self._feed(FeedReceived(shard, frame))
-            case Work():
-                self._feed(WorkReceived(shard, frame))
-            case Live():
-                self._feed(LiveEntered(shard, frame))
-            case Given() | GroupNews() | GroupMade():
-                self._feed(OfGroup(shard, frame))
-            case _:
-                log.error("session.unexpected_frame", shard=shard, frame=type(frame).__name__)
-
-
-def _shown(text: bytes) -> str:
-    return text.decode(errors="replace")
+    async def _end(self, serving: Serving) -> None:
+        self._serving = None
+        self._before.update(asdict(serving.core.counters))
+        await serving.end(f"{serving.name} serves no more: another site leads its shard now")
+        log.info("session.ended", name=serving.name, shards=sorted(self._served))

@@ -38,8 +38,8 @@ from actors.pump import Pump, settle_gc
 from actors.quota import Quota, quota_bytes
 from actors.retention import tell
 from actors.settings import shard_options, store_options
-from actors.shard_client import ShardClient
-from actors.sites.whereabouts import OneSite
+from actors.shard_client import ShardClient, look_again
+from actors.sites.following import Following, whereabouts_of
 from actors.snapshot import settings_in_force
 from actors.syncing import Syncing
 from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
@@ -138,9 +138,10 @@ class ShardServer:
         self._pump = Pump(self._tick)
         self._committer = commits.LocalCommitter()
         name = incarnation_name("shard", self._index)
-        wire, where = Wire.of(topology), OneSite(topology)
+        wire, where = Wire.of(topology), whereabouts_of(topology)
         self._server = LinkServer([Endpoint(topology.shard_endpoint(self._index))], self, wire, "shard", name)
         others = [shard for shard in range(topology.n_shards) if shard != self._index]
+        self._following = Following(where, lambda: look_again(self._others.values()))
         self._others = {shard: ShardClient(shard, partial(where.shard, shard), _Outbox(self), wire, "shard", name) for shard in others}
         self._drive(self._committer.handle(commits.Opened(self._core.recovered)))
         self._note_store()
@@ -149,6 +150,7 @@ class ShardServer:
         await self._server.start()
         for client in self._others.values():
             client.start()
+        self._following.start()
         self._space_task = asyncio.get_running_loop().create_task(self._watch_space())
         quota = quota_bytes(self._config, topology.data_dir)
         self._quota = Quota(
@@ -166,6 +168,7 @@ class ShardServer:
         if self._started is None:
             return
         self._started = None
+        self._following.stop()
         await self._server.stop()
         for client in self._others.values():
             await client.stop()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import structlog
@@ -120,4 +120,10 @@ class ShardClient:
         self._listener.shard_told(self.shard, frame)
 
 
-__all__ = ["Result", "ShardClient", "ShardListener"]
+def look_again(clients: Iterable[ShardClient]) -> None:
+    """Shards may be led elsewhere now."""
+    for client in clients:
+        client.look_again()
+
+
+__all__ = ["Result", "ShardClient", "ShardListener", "look_again"]

@@ -139,14 +139,15 @@ class Health:
 
 
 async def silent_ones(asking: Asking) -> set[str]:
-    """Who has not answered, of those that can be asked over a link."""
+    """Who has not answered, of those that can be asked over a link; of several sites the leaders of shards, and gateways of this one."""
     topology = asking.topology
     missing: dict[str, None] = {}
     asks: list[Awaitable[Any]] = [asking.rows(shard, Rows([], 0), missing) for shard in range(topology.n_shards)]
     asks += [asking.session(index, SessionsOf(0, []), missing) for index in range(topology.n_sessions)]
-    asks += [asking.gateway(index, ConnectionsOf(0, []), missing) for index in range(topology.n_gateways)]
+    asks += [asking.gateway(name, ConnectionsOf(0, []), missing) for name in asking.own_gateways]
     await asyncio.gather(*asks)
-    return set(missing)
+    # A gateway of this site is a member of it under its plain name.
+    return {name.partition("@")[0] for name in missing}
 
 
 def survives_what(config: Config, disk: str) -> tuple[Survives, Sequence[str]]:

@@ -1,7 +1,8 @@
 """The links of whoever asks to every process of a running broker, and what becomes of a question that nobody answers.
 
 A process that does not answer in time is away for a while: it is not waited for again with each further question, and every answer names
-it (Page.missing).  Nothing here is numbered or remembered, so whoever asks may end at any moment.
+it (Page.missing).  Of several sites those are asked who lead the shards, and the gateways of all.  Nothing here is numbered or
+remembered, so whoever asks may end at any moment.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Self, TypeVar
 
 from actors.asking import NotReached, Shards
 from actors.endpoints import Endpoint
-from actors.links import Link, LinkClient
-from actors.topology import Topology, member_name
+from actors.link import Link
+from actors.links import LinkClient
+from actors.sites.following import Following, whereabouts_of
+from actors.topology import Topology, member_at, member_name
 from actors.wire import Wire
 from sessions.inquiry_frames import Ask, Told, decode_told, encode
 from shards.frames import DESTROYED, Disconnect, Disconnected
@@ -60,27 +64,54 @@ class Asking:
         self._away_s = away_s
         self._clock = clock
         self._away: dict[str, float] = {}
-        name = f"{ROLE}-{os.getpid()}:{secrets.token_hex(8)}"
-        wire = Wire.of(topology)
-        self._gateways = [
-            _Asked(member_name("gateway", index), Endpoint(topology.gateway_endpoint(index)), wire, name)
-            for index in range(topology.n_gateways)
-        ]
+        self._name = f"{ROLE}-{os.getpid()}:{secrets.token_hex(8)}"
+        self._whereabouts = whereabouts_of(topology)
+        self._following = Following(self._whereabouts, self._moved)
+        self._wire = Wire.of(topology)
         self._sessions = [
-            _Asked(member_name("session", index), Endpoint(topology.session_endpoint(index)), wire, name)
-            for index in range(topology.n_sessions)
+            self._peer(member_name("session", index), partial(self._whereabouts.session, index)) for index in range(topology.n_sessions)
         ]
+        self._gateways: dict[str, _Asked] = {}
+        self._stopping: set[asyncio.Task[None]] = set()
+
+    def _peer(self, name: str, where: Callable[[], Endpoint | None]) -> _Asked:
+        return _Asked(name, where, self._wire, self._name)
 
     async def __aenter__(self) -> Self:
         await self.shards.__aenter__()
-        for peer in (*self._gateways, *self._sessions):
+        for peer in self._sessions:
             peer.start()
+        self._know_gateways()
+        self._following.start()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        for peer in (*self._gateways, *self._sessions):
+        self._following.stop()
+        for peer in (*self._gateways.values(), *self._sessions):
             await peer.stop()
         await self.shards.__aexit__(*exception)
+
+    def _moved(self) -> None:
+        for peer in (*self._sessions, *self._gateways.values()):
+            peer.look_again()
+        self._know_gateways()
+
+    def _know_gateways(self) -> None:
+        known = {self._gateway_at(*site): site for site in sorted(self._whereabouts.gateways())}
+        for name in self._gateways.keys() - known.keys():
+            stopping = asyncio.get_running_loop().create_task(self._gateways.pop(name).stop())
+            self._stopping.add(stopping)
+            stopping.add_done_callback(self._stopping.discard)
+        for name, site in known.items():
+            if name not in self._gateways:
+                peer = self._gateways[name] = self._peer(name, partial(self._of_gateway, site))
+                peer.start()
+
+    def _of_gateway(self, site: tuple[str, int]) -> Endpoint | None:
+        return self._whereabouts.gateways().get(site)
+
+    def _gateway_at(self, site: str, index: int) -> str:
+        return member_at(self.topology, site, member_name("gateway", index))
 
     # ------------------------------------------------------------------ who is who
 
@@ -88,8 +119,14 @@ class Asking:
         return self.slots.shard_of(client)
 
     @property
-    def n_gateways(self) -> int:
-        return len(self._gateways)
+    def gateways(self) -> list[str]:
+        """The names of all, of all sites; those of a broker that stands alone as its members are called."""
+        return list(self._gateways)
+
+    @property
+    def own_gateways(self) -> list[str]:
+        """Of this site, by index."""
+        return [self._gateway_at(self.topology.site, index) for index in range(self.topology.n_gateways)]
 
     # ------------------------------------------------------------------ asking; None: it is away, and `missing` says so
 
@@ -100,11 +137,18 @@ class Asking:
         told = await self.shard(shard, ask, missing)
         return told if isinstance(told, RowsFound) else None
 
-    async def gateway(self, index: int, ask: Ask, missing: dict[str, None]) -> Told | None:
-        return await self._peer(self._gateways, "gateway", index, ask, missing)
+    async def gateway(self, name: str, ask: Ask, missing: dict[str, None]) -> Told | None:
+        """name: as in `gateways`; of one that is not known nothing is said, and with several sites it is missing."""
+        peer = self._gateways.get(name)
+        if peer is None:
+            if self.topology.sites is not None:
+                missing[name] = None
+            return None
+        return await self._asked(name, lambda: peer.ask(ask, self._within), missing)
 
     async def session(self, index: int, ask: Ask, missing: dict[str, None]) -> Told | None:
-        return await self._peer(self._sessions, "session", index, ask, missing)
+        peer = self._sessions[index]
+        return await self._asked(member_name("session", index), lambda: peer.ask(ask, self._within), missing)
 
     async def session_of(self, shard: int, ask: Ask, missing: dict[str, None]) -> Told | None:
         """The session actor that works for this home."""
@@ -115,11 +159,6 @@ class Asking:
         shard = self.home_of(client)
         reply = await self.shards.ask(shard, Disconnect(client, session_id, DESTROYED, None))
         return isinstance(reply, Disconnected) and not reply.stale
-
-    async def _peer(self, peers: Sequence[_Asked], role: str, index: int, ask: Ask, missing: dict[str, None]) -> Told | None:
-        if not 0 <= index < len(peers):
-            return None
-        return await self._asked(f"{role}-{index}", lambda: peers[index].ask(ask, self._within), missing)
 
     async def _asked(self, name: str, ask: Callable[[], Awaitable[Answer]], missing: dict[str, None]) -> Answer | None:
         if self._clock() < self._away.get(name, 0.0):
@@ -136,15 +175,18 @@ class Asking:
 class _Asked:
     """A gateway or session actor."""
 
-    def __init__(self, name: str, at: Endpoint, wire: Wire, own_name: str) -> None:
+    def __init__(self, name: str, where: Callable[[], Endpoint | None], wire: Wire, own_name: str) -> None:
         self._name = name
-        self._client = LinkClient(lambda: at, self, wire, ROLE, own_name)
+        self._client = LinkClient(where, self, wire, ROLE, own_name)
         self._up = asyncio.Event()
         self._ids = 0
         self._waiting: dict[int, asyncio.Future[Told]] = {}
 
     def start(self) -> None:
         self._client.start()
+
+    def look_again(self) -> None:
+        self._client.look_again()
 
     async def stop(self) -> None:
         await self._client.stop()

@@ -6,6 +6,7 @@ knows it, as connected and without details.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -101,11 +102,9 @@ async def find(asking: Asking, client: str) -> tuple[Client | None, tuple[str, .
 async def kick(asking: Asking, client: str) -> tuple[bool, tuple[str, ...]]:
     """Disconnect it, with 0x98 if it speaks MQTT 5; (whether it was connected, who did not answer)."""
     missing: dict[str, None] = {}
-    kicked = False
-    for index in range(asking.n_gateways):
-        told = await asking.gateway(index, Kick(0, [client.encode()]), missing)
-        kicked |= isinstance(told, Kicked) and bool(told.clients)
-    return kicked, tuple(missing)
+    asks = [asking.gateway(gateway, Kick(0, [client.encode()]), missing) for gateway in asking.gateways]
+    kicked = [told for told in await asyncio.gather(*asks) if isinstance(told, Kicked) and told.clients]
+    return bool(kicked), tuple(missing)
 
 
 # ---------------------------------------------------------------------------------------------------- for others here
@@ -151,7 +150,7 @@ async def connections(asking: Asking, clients: Iterable[AtHome], missing: dict[s
     for gateway, here in of_gateway.items():
         for start in range(0, len(here), CLIENTS_MAX):
             part = [client.client for client in here[start : start + CLIENTS_MAX]]
-            told = await asking.gateway(_index(gateway), ConnectionsOf(0, part), missing)
+            told = await asking.gateway(gateway, ConnectionsOf(0, part), missing)
             if isinstance(told, ConnectionsTold):
                 found.update({row.client: row for row in told.rows})
             else:
@@ -209,9 +208,3 @@ def _client(rows: Found, client: AtHome, live: OpenConnection | None, connected:
         live.unanswered if live is not None else None,
         live.congested if live is not None else None,
     )  # fmt: skip
-
-
-def _index(process: str) -> int:
-    """-1 for a name that has none."""
-    number = process.rpartition("-")[2]
-    return int(number) if number.isdecimal() else -1

@@ -96,14 +96,14 @@ async def _of(asking: Asking, shard: int, clients: Sequence[AtHome], missing: di
     others: dict[bytes, list[Subscription]] = {}
     in_memory = [client.client for client in clients if client.kind == "memory"]
     if in_memory:
-        for row in await _told(asking, -1, shard, in_memory, missing):
+        for row in await _told(asking, "", shard, in_memory, missing):
             others.setdefault(row[0], []).append(_shown(*row, "memory", False))
-    of_gateway: dict[int, list[bytes]] = {}
+    of_gateway: dict[str, list[bytes]] = {}
     ephemeral = [client for client in clients if client.kind == "ephemeral" and client.gateway]
     live = await connections(asking, ephemeral, missing)
     for client in ephemeral:
         if live.get(client.client) is not None:
-            of_gateway.setdefault(int(client.gateway.rpartition("-")[2]), []).append(client.client)
+            of_gateway.setdefault(client.gateway, []).append(client.client)
     for gateway, here in of_gateway.items():
         for row in await _told(asking, gateway, shard, here, missing):
             others.setdefault(row[0], []).append(_shown(*row, "ephemeral", False))
@@ -115,13 +115,13 @@ async def _of(asking: Asking, shard: int, clients: Sequence[AtHome], missing: di
 
 
 async def _told(
-    asking: Asking, gateway: int, shard: int, clients: list[bytes], missing: dict[str, None]
+    asking: Asking, gateway: str, shard: int, clients: list[bytes], missing: dict[str, None]
 ) -> list[tuple[bytes, bytes, int, int, int]]:
-    """Of a gateway, or, when that is -1, of the session actor of this home."""
+    """Of a gateway, or, when that is empty, of the session actor of this home."""
     rows: list[tuple[bytes, bytes, int, int, int]] = []
     while True:
         ask = SubscriptionsOf(0, clients, len(rows), ROWS_MAX)
-        told = await (asking.gateway(gateway, ask, missing) if gateway >= 0 else asking.session_of(shard, ask, missing))
+        told = await (asking.gateway(gateway, ask, missing) if gateway else asking.session_of(shard, ask, missing))
         if not isinstance(told, SubscriptionsTold):
             return rows
         rows += told.rows

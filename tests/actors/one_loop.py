@@ -103,14 +103,14 @@ class OneLoop:
 
     async def ranges_committed(self) -> None:
         """What was assigned is in the rows: at QoS 1 it may be sent before, and is then sent again as new after a crash."""
-        sessions = self.sessions[0]._core._state.sessions
+        sessions = self.sessions[0].core._state.sessions
         while any(session.ranges.fresh or session.committing for session in sessions.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     async def forgotten(self, client: str, within_s: float = 60) -> None:
         """The connection of this client is over, and all that its session had to commit is committed."""
         deadline = time.monotonic() + within_s
-        while client.encode() in self.sessions[0]._core._state.sessions:
+        while client.encode() in self.sessions[0].core._state.sessions:
             assert time.monotonic() < deadline, f"{client} is still in memory after {within_s} s"
             await asyncio.sleep(0.01)
 
@@ -121,12 +121,13 @@ class OneLoop:
 
     async def kill_session(self) -> None:
         """The session actor dies at once: nothing that it still had to say is heard.  A new one starts."""
-        dead = self.sessions[0]
+        dead = self.sessions[0]._serving
+        assert dead is not None
         for name in ("_feed", "_tick", "_carry_out"):
             setattr(dead, name, lambda *_: None)
         dead._pump.stop()
         await dead._server.stop()
-        for client in dead._shards:
+        for client in dead.shards:
             await client.stop()
         self.sessions[0] = SessionServer(self.topology, 0)
         await self.sessions[0].start()

@@ -150,7 +150,7 @@ async def test_an_acknowledgement_in_the_same_process_is_not_asked_for_again(bro
     publishing = await publisher(broker)
     hand = await Hand.connect(broker.port, "s", version)
     await hand.subscribe("t", 1)
-    counters = broker.sessions[0]._core.counters
+    counters = broker.sessions[0].core.counters
     for _ in range(20):
         await publishing.published("t", *"abc")
         a, b, c = await hand.messages(3)

@@ -45,7 +45,7 @@ async def dropped(broker: OneLoop, *generations: int) -> None:
 
 async def at_head(broker: OneLoop, client: str) -> None:
     """This session has read all sealed generations.  It asks for itself now and then; in a test five minutes pass in none."""
-    core = broker.sessions[0]._core
+    core = broker.sessions[0].core
     (sub,) = core._state.sessions[client.encode()].subs.values()
     for cursor in sub.cursors:
         while core._reading.place_of(cursor).cut < broker.shards[cursor.shard]._store.generations()[-1].since:  # noqa: ASYNC110

@@ -102,7 +102,7 @@ async def test_a_full_queue_drops_its_oldest_messages_and_counts_them(tmp_path: 
         sub = await Hand.connect(broker.port, "sub", 5)
         assert payloads(await sub.messages(1)) == ["y" * 6000]
         await sub.alive()
-        counters = broker.sessions[0]._core.counters
+        counters = broker.sessions[0].core.counters
         assert counters.memory_dropped_queue_full == 5
         assert counters.memory_dropped_all_full == 0
 
@@ -208,7 +208,7 @@ async def test_retained_messages_and_a_will_come_to_a_session_in_memory(tmp_path
         await reader.readexactly(4)
         writer.transport.abort()
         for _ in range(LOOKS):
-            if broker.sessions[0]._core.counters.memory_taken:
+            if broker.sessions[0].core.counters.memory_taken:
                 break
             await asyncio.sleep(0.02)
         sub = await Hand.connect(second, "sub", 5)

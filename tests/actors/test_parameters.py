@@ -119,10 +119,10 @@ async def test_a_batch_is_as_large_as_was_said(tmp_path: Path) -> None:
             await hand.close()
             await broker.gone("s")
             await publisher.published("t", *map(str, range(12)))
-            before = broker.sessions[0]._core.counters.polls
+            before = broker.sessions[0].core.counters.polls
             hand = await connect(broker.port, "s")
             assert len(await taken(hand, 12)) == 12
-            polls.append(broker.sessions[0]._core.counters.polls - before)
+            polls.append(broker.sessions[0].core.counters.polls - before)
         # The last poll also says that there is no more.
         assert polls == [6, 2, 1, 4]
         for each in (publisher, hand):

@@ -108,10 +108,10 @@ async def test_a_zone_of_topics_sets_the_batch_of_its_subscriptions_and_a_zone_o
             await hand.subscribe(topic, 1)
             await hand.close()
             await publisher.published(topic, *map(str, range(12)))
-            before = broker.sessions[0]._core.counters.polls
+            before = broker.sessions[0].core.counters.polls
             hand = await connect(broker.port, client)
             assert len(await taken(hand, 12)) == 12
-            polls.append(broker.sessions[0]._core.counters.polls - before)
+            polls.append(broker.sessions[0].core.counters.polls - before)
             await hand.close()
         # The last poll of each says that it has read everything.
         assert polls == [6, 3, 6, 1]

@@ -155,7 +155,7 @@ async def test_what_cannot_be_is_one_sentence_and_what_is_missing_is_named(tmp_p
             result = await said(tmp_path, *words)
             assert (result.exit_code, sentence in result.stderr) == (code, True), (words, result.output)
         hand = await Hand.connect(broker.port, "c", 5)
-        await broker.gateways[0]._peer_server.stop()
+        await broker.gateways[0]._links._server.stop()
         (Path(broker.topology.gateway_endpoint(0))).unlink(missing_ok=True)
         result = await said(tmp_path, "clients")
         assert result.exit_code == 3 and "not all is here: gateway-0 did not answer." in result.stderr

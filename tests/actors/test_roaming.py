@@ -1,0 +1,195 @@
+"""Shards that are led at one site and then at the other, with clients at gateways of both (actors/gateway_links.py, actors/session.py)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from actors.inquiry import clients, subscriptions
+from actors.inquiry.asking import Asking
+from tests.actors.hand import Ended, Hand
+from tests.actors.two_sites import A, B, TwoSites, at_home_in, until
+from tests.broker import wire
+from tests.broker.wire import Version
+
+
+class Steadfast:
+    """A subscriber with a durable session: whenever its connection ends it comes back to the same gateway, and it counts what it got."""
+
+    def __init__(self, port: int, client: str, version: Version) -> None:
+        self.got: dict[int, list[str]] = {1: [], 2: []}
+        self.repeats = 0
+        self.connections = 0
+        self.subscribed = asyncio.Event()
+        self._port, self._client, self._version = port, client, version
+        self._unreleased: set[int] = set()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                hand = await Hand.connect(self._port, self._client, self._version)
+                self.connections += 1
+                assert hand.present == (self.connections > 1), "its session was lost"
+                if not hand.present:
+                    await hand.subscribe("t/#", 2)
+                    self.subscribed.set()
+                while True:
+                    await self._take(hand)
+            except (Ended, OSError, AssertionError) as end:
+                if isinstance(end, AssertionError) and "CONNACK" not in str(end):
+                    raise
+                await asyncio.sleep(0.02)
+
+    async def _take(self, hand: Hand) -> None:
+        packet = await hand.packet()
+        if packet.kind == wire.PUBREL:
+            packet_id = wire.read_answer(packet.body)[0]
+            self._unreleased.discard(packet_id)
+            hand.acknowledge(wire.PUBCOMP, packet_id)
+            return
+        assert packet.kind == wire.PUBLISH, packet
+        came = wire.read_publish(self._version, packet.flags, packet.body)
+        payload = came.payload.decode()
+        if came.qos == 2:
+            if came.packet_id not in self._unreleased:
+                self._unreleased.add(came.packet_id)
+                self.got[2].append(payload)
+            else:
+                assert came.dup, f"{payload} came again without DUP"
+            hand.acknowledge(wire.PUBREC, came.packet_id)
+            return
+        if payload in self.got[1]:
+            assert came.dup, f"{payload} came again without DUP"
+            self.repeats += 1
+        else:
+            self.got[1].append(payload)
+        hand.acknowledge(wire.PUBACK, came.packet_id)
+
+
+async def publish(hand: Hand, qos: int, sent: list[str], stop: asyncio.Event) -> None:
+    """One after the other, until it is to stop; sent: what was acknowledged."""
+    while not stop.is_set():
+        payload = f"q{qos}-{len(sent)}"
+        await hand.published(f"t/{qos}", payload, qos=qos)
+        sent.append(payload)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("late", [False, True], ids=["told-at-once", "told-late"])
+async def test_clients_go_on_while_the_shard_of_all_of_them_moves(tmp_path: Path, late: bool) -> None:
+    """Publishers stay connected, and what was acknowledged comes: at QoS 1 again only with DUP, at QoS 2 once, in order.
+
+    late: one site hears of each move long after the other.
+    """
+    async with TwoSites(tmp_path) as world:
+        ports = [world.sites[site].port for site in (A, B)]
+        readers = [Steadfast(ports[0], at_home_in(0, "older"), 4), Steadfast(ports[1], at_home_in(0, "newer"), 5)]
+        reading = [asyncio.create_task(reader.run()) for reader in readers]
+        for reader in readers:
+            await reader.subscribed.wait()
+        sent: dict[int, list[str]] = {1: [], 2: []}
+        stop = asyncio.Event()
+        publishers = [await Hand.connect(port, at_home_in(0, f"pub{port}-"), 5, clean=True, expiry_s=0) for port in ports]
+        publishing = [
+            asyncio.create_task(publish(hand, qos, sent[qos], stop)) for hand, qos in zip(publishers, (1, 2), strict=True)
+        ]  # fmt: skip
+        for site in (B, A, B):
+            before = {qos: len(each) for qos, each in sent.items()}
+            await until(lambda: all(len(sent[qos]) > before[qos] + 5 for qos in sent))  # noqa: B023
+            await world.lead(0, site)
+            world.tell(B)
+            if late:
+                await asyncio.sleep(0.3)
+            world.tell(A)
+            await until(world.settled)
+        before = {qos: len(each) for qos, each in sent.items()}
+        await until(lambda: all(len(sent[qos]) > before[qos] + 5 for qos in sent))
+        stop.set()
+        await asyncio.gather(*publishing)
+        await until(
+            lambda: (
+                all(reader.got[qos][-1:] == sent[qos][-1:] for reader in readers for qos in sent) or any(task.done() for task in reading)
+            )
+        )
+        for task in reading:
+            assert not task.done() or task.result() is None
+            task.cancel()
+        for reader in readers:
+            assert reader.got == sent
+            assert reader.connections > 1
+
+
+@pytest.mark.slow
+async def test_a_session_actor_that_serves_no_more_says_nothing_more(tmp_path: Path) -> None:
+    """Its core and its links are gone, and another time it begins anew, under another name."""
+    async with TwoSites(tmp_path) as world:
+        actor = world.sites[A].sessions[0]
+        first = actor._serving
+        assert first is not None
+        reader = await Hand.connect(world.sites[A].port, at_home_in(0, "reader"), 5)
+        await reader.subscribe("t", 1)
+        await until(lambda: bool(first.core._state.sessions))
+        for site in (B, A):
+            await world.lead(0, site)
+            world.tell(A, B)
+            await until(world.settled)
+        assert await reader.ended() in ("DISCONNECT 0x8b", "closed")
+        second = actor._serving
+        assert second is not None and second is not first and second.name != first.name
+        assert not first._links and not any(client.linked for client in first.shards)
+        counted = actor.counters()
+        assert counted["attached"] == first.core.counters.attached + second.core.counters.attached
+        again = await Hand.connect(world.sites[A].port, at_home_in(0, "reader"), 5)
+        assert again.present
+        await again.published("t", "x")
+        assert (await again.message()).payload == "x"
+
+
+@pytest.mark.slow
+async def test_what_is_live_crosses_sites_and_ends_with_a_site(tmp_path: Path) -> None:
+    """Gateways of two sites are linked once; when a site is gone from the list, so is the link."""
+    async with TwoSites(tmp_path) as world:
+        here, there = world.sites[A], world.sites[B]
+        reader = await Hand.connect(here.port, "live", 5, clean=True, expiry_s=0)
+        await reader.subscribe("l/#", 0)
+        publisher = await Hand.connect(there.port, "other", 5, clean=True, expiry_s=0)
+        publisher.publish("l/1", "x", 0)
+        assert (await reader.message()).payload == "x"
+        peers = [site.gateway._core._peers.links for site in (here, there)]
+        assert [sum(link >= 0 for link in links) for links in peers] == [1, 1]
+        del world.there[B]
+        world.tell(A)
+        await until(lambda: not any(link >= 0 for link in peers[0]))
+        world.there = dict(world.sites)
+        world.tell(A)
+        await until(lambda: any(link >= 0 for link in peers[0]))
+
+
+@pytest.mark.slow
+async def test_questions_go_to_whoever_leads_and_to_the_gateways_of_all_sites(tmp_path: Path) -> None:
+    """Asked at one site; who is away is named."""
+    async with TwoSites(tmp_path) as world:
+        here, there = world.sites[A], world.sites[B]
+        names = at_home_in(0, "durable"), at_home_in(1, "ephemeral")
+        durable = await Hand.connect(there.port, names[0], 5)
+        await durable.subscribe("d", 1)
+        ephemeral = await Hand.connect(there.port, names[1], 5, clean=True, expiry_s=0)
+        await ephemeral.subscribe("e", 1)
+        async with Asking(here.topology, within=20.0) as asking:
+            assert asking.gateways == [f"gateway-0@{A}", f"gateway-0@{B}"]
+            await world.lead(0, B)
+            world.tell(A, B)
+            await until(world.settled)
+            page = await clients.page(asking)
+            assert not page.missing
+            assert {(one.client, one.gateway) for one in page.rows if one.connected} >= {(names[1], f"gateway-0@{B}")}
+            rows = (await subscriptions.page(asking)).rows + (await subscriptions.page(asking, "1-")).rows
+            assert {(row.client, row.filter) for row in rows} == {(names[0], "d"), (names[1], "e")}
+            assert await clients.kick(asking, names[1]) == (True, ())
+            assert await ephemeral.ended() == "DISCONNECT 0x98"
+        await world.nobody_leads(0)
+        world.tell(A, B)
+        async with Asking(here.topology, within=0.3) as asking:
+            assert "shard-0" in (await clients.page(asking)).missing
