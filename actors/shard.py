@@ -1,12 +1,8 @@
-"""The shard actor: one RocksDB, one shard core, links from everybody; carries out what core and committer decide.
+"""The shard actor of a site that stands alone: one RocksDB, one shard core, links from everybody.
 
 The store is written on the loop, unsynced; the sync runs in one thread of its own (actors.syncing), because it releases the interpreter
 lock and nothing else of the store does (docs/performance.md).  A write or a sync that fails ends the process: what is on disk is
-read again by the next one, and whoever was not answered sends again.
-
-A full disk is no such failure: the store has nothing of the refused record.  It and those behind it are held, in their order,
-and written when there is room; until then nobody is answered, and gateways are refused further frames, so what is held is
-bounded by the frames that others may have without an answer.
+read again by the next one, and whoever was not answered sends again.  A full disk is no such failure (actors.shard_serving).
 """
 
 from __future__ import annotations
@@ -14,86 +10,29 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import TYPE_CHECKING, NoReturn
 
 import structlog
 
-from access.bundle import Bundle
-from access.rules import Access
-from actors import notices
-from actors.accepted import clock_accepted
-from actors.access.watch import AccessWatch
-from actors.alarms import Alarm, clear_alarm, raise_alarm
-from actors.clocks import read_clocks, tell_steady
 from actors.endpoints import Endpoint
-from actors.fatal import die, die_of
 from actors.known_stores import note_store, require_store
-from actors.links import Link, LinkServer
-from actors.metrics.of_shard import ShardFigures
-from actors.pump import Pump, settle_gc
-from actors.quota import Quota, quota_bytes
-from actors.retention import tell
-from actors.settings import shard_options, store_options
-from actors.shard_client import ShardClient, look_again
-from actors.sites.following import Following, whereabouts_of
+from actors.links import LinkServer
+from actors.pump import settle_gc
+from actors.shard_serving import ShardServing
+from actors.sites.whereabouts import OneSite
 from actors.snapshot import settings_in_force
 from actors.syncing import Syncing
 from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
 from actors.wire import Wire
-from config.schema import Config
 from shards import committer as commits
 from shards.backends import open_backend
-from shards.clock import AgeClock, AgeMark, Reading
-from shards.core import ShardCore
-from shards.engine import HOME_FAMILY, Engine, StoreFailed, StoreFull, StoreInUse
-from shards.events import (
-    AccessChanged,
-    Adopted,
-    AskShard,
-    CloseLink,
-    Committed,
-    Contended,
-    Effect,
-    Event,
-    FrameReceived,
-    GroupDeclared,
-    GroupDropped,
-    LinkDown,
-    LinkUp,
-    Peace,
-    QuotaChanged,
-    Send,
-    SendToShard,
-    SettingsChanged,
-    ShardTold,
-    SpaceChanged,
-    Submit,
-    TickEnded,
-)
-from shards.frames import Entry, Frame, Reply, Result, Retain, Retained, decode, encode
-from shards.housekeeping import AGE_ROW
-from shards.slots import SlotTable
-from shards.steady import WALL_ROW, SteadyClock, WallRow
-from shards.store import Store
-
-if TYPE_CHECKING:
-    from actors.metrics.sheet import Sheet
+from shards.engine import Engine, StoreFailed, StoreFull, StoreInUse
 
 log = structlog.get_logger(__name__)
 
 OPEN_RETRY_SECONDS = 1.0
-SPACE_EVERY_SECONDS = 1.0
-SPACE_LOW_BYTES = 256 << 20
-SPACE_NONE_BYTES = 64 << 20
-HELD_RETRY_SECONDS = 0.25
-_CLOCK_JUMPED = "nothing expires and nothing is dropped until `holdfast storage accept-clock`"
 
 
-class ShardServer:
+class ShardServer(ShardServing):
     """Owns one shard's engine and core.
 
     If a request is answered, its effect survives any crash.  If it is not, it may or may not have happened: whoever asked
@@ -101,18 +40,8 @@ class ShardServer:
     """
 
     def __init__(self, topology: Topology, index: int) -> None:
-        self._topology = topology
-        self._index = index
+        super().__init__(topology, index)
         self._started: Announcement | None = None
-        self._links: dict[int, Link] = {}
-        self._failed = ""
-        self._held: deque[commits.Record] = deque()
-        """Records that the full disk has not taken, in the order of their positions."""
-        self._disk_level = 0
-        self._space_level = 0
-        self._figures = ShardFigures(index)
-        self._released = -1
-        """How many generations had gone when the log was released last."""
 
     async def start(self) -> Announcement:
         """Waits, loudly, as long as the store cannot be opened for lack of room; other faults end the process."""
@@ -123,7 +52,6 @@ class ShardServer:
         self._engine = await self._open_engine()
         for sentence in getattr(self._engine, "damage_found", ()):
             log.error("shard.damage", shard=self._index, cause=sentence)
-        self._boot_id = read_clocks().boot_id
         try:
             self._open_core()
         except StoreFailed:
@@ -134,29 +62,16 @@ class ShardServer:
             log.error("shard.generations_lost", shard=self._index, generations=list(self._store.lost_at_open))
         self._syncing = Syncing(self._engine.sync, self._tell_committer, self._figures.sync.note, self._stored)
         self._set_pace()
-        self._space_thread = ThreadPoolExecutor(1, thread_name_prefix="space")
-        self._pump = Pump(self._tick)
         self._committer = commits.LocalCommitter()
+        wire = Wire.of(topology)
+        self._ready(wire, OneSite(topology))
         name = incarnation_name("shard", self._index)
-        wire, where = Wire.of(topology), whereabouts_of(topology)
         self._server = LinkServer([Endpoint(topology.shard_endpoint(self._index))], self, wire, "shard", name)
-        others = [shard for shard in range(topology.n_shards) if shard != self._index]
-        self._following = Following(where, lambda: look_again(self._others.values()))
-        self._others = {shard: ShardClient(shard, partial(where.shard, shard), _Outbox(self), wire, "shard", name) for shard in others}
         self._drive(self._committer.handle(commits.Opened(self._core.recovered)))
         self._note_store()
-        self._access = AccessWatch(topology.run_dir, self._take_access)
         await self._access.start()
         await self._server.start()
-        for client in self._others.values():
-            client.start()
-        self._following.start()
-        self._space_task = asyncio.get_running_loop().create_task(self._watch_space())
-        quota = quota_bytes(self._config, topology.data_dir)
-        self._quota = Quota(
-            topology.store_dir, topology.run_dir, member_name("shard", self._index), quota, self._quota_changed, self._release_log
-        )  # fmt: skip
-        self._quota.start()
+        self._begin()
         settle_gc()
         self._started = Announcement("shard", member_name("shard", self._index), os.getpid())
         announce(topology, self._started)
@@ -168,51 +83,15 @@ class ShardServer:
         if self._started is None:
             return
         self._started = None
-        self._following.stop()
         await self._server.stop()
-        for client in self._others.values():
-            await client.stop()
         self._syncing.set_pace(0, 1)
-        self._tick()
-        for _ in range(1000):
-            if self._committer.state == "idle" and not self._core.busy:
-                break
-            await asyncio.sleep(0.01)
-        self._space_task.cancel()
-        self._quota.stop()
-        self._access.stop()
-        self._pump.stop()
+        await self._end()
         self._syncing.close()
         self._engine.close()
         log.info("shard.stopped", shard=self._index)
 
     async def health(self) -> Health:
         return Health(self._started is not None and not self._failed, self._failed)
-
-    def reconfigure(self, config: Config) -> None:
-        self._config = config
-        self._set_pace()
-        self._carry_out(self._handle(SettingsChanged(shard_options(config), store_options(config))))
-        self._quota.allow(quota_bytes(config, self._topology.data_dir))
-        self._pump.soon()
-
-    def _set_pace(self) -> None:
-        buffer = self._config.durable_storage.messages.local_write_buffer
-        self._syncing.set_pace(buffer.flush_interval.ms, buffer.max_items)
-
-    def _take_access(self, _bundle: Bundle, access: Access) -> None:
-        self._carry_out(self._handle(AccessChanged(access)))
-        self._pump.soon()
-
-    def counters(self) -> dict[str, int]:
-        store = self._store
-        return {
-            **self._core.counters, **self._quota.counters,
-            "reads_damaged": sum(store.damage_met.values()), "generations_lost": len(store.lost_at_open),
-        }  # fmt: skip
-
-    def measure(self, sheet: Sheet) -> None:
-        self._figures.tell(sheet, self.counters(), self._store.moves(), len(self._store.generations()), len(self._held))
 
     # ------------------------------------------------------------------ opening
 
@@ -236,110 +115,18 @@ class ShardServer:
             # A full disk must not keep a store from being served that was there before there were such notes.
             log.warning("shard.not_noted", shard=self._index, cause=str(error))
 
-    def _open_core(self) -> None:
-        now = read_clocks()
-        mark = self._engine.get(HOME_FAMILY, AGE_ROW)
-        self._age = AgeClock(AgeMark.decode(mark) if mark else None, now)
-        name = member_name("shard", self._index)
-        if self._age.suspended:
-            jump = self._age.jump
-            log.error(
-                "shard.clock_jumped", shard=self._index, before_ms=jump.before_ms if jump else None, after_ms=now.wall_ms,
-                cause=_CLOCK_JUMPED,
-            )  # fmt: skip
-            raise_alarm(self._topology.run_dir, Alarm(name, "clock", f"the wall clock jumped over a reboot: {_CLOCK_JUMPED}"))
-        else:
-            clear_alarm(self._topology.run_dir, name, "clock")
-        notices.forget_alarm(self._topology.run_dir, name)
-        age_ms = self._age.age_ms(now)
-        wall = self._engine.get(HOME_FAMILY, WALL_ROW)
-        self._wall_written = WallRow.decode(wall) if wall else None
-        self._steady = SteadyClock(self._wall_written, AgeMark.decode(mark) if mark else None, age_ms, now.wall_ms)
-        steady_ms = self._steady.steady_ms(age_ms)
-        tell_steady(self._topology.run_dir, self._index, steady_ms, now)
-        salvage = self._config.durable_storage.messages.on_damage == "salvage"
-        self._store = Store.open(self._engine, store_options(self._config), age_ms, steady_ms, salvage)
-        self._damage_told = 0
-        slots = SlotTable.initial(self._topology.n_shards)
-        self._core = ShardCore(self._index, slots, self._engine, self._store, shard_options(self._config), time.monotonic_ns)
-        self._opened = time.monotonic_ns()
-        self._gc_found = dict(self._core.gc_found)
+    # ------------------------------------------------------------------ committing
 
-    # ------------------------------------------------------------------ the tick
+    def _hand_in(self, record: commits.Record) -> None:
+        self._drive(self._committer.handle(commits.Submit(record)))
 
-    def _tick(self) -> None:
-        reading = Reading(time.time_ns() // 1_000_000, self._boot_id, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
-        if self._age.wants_mark(reading):
-            self._core.note(AGE_ROW, self._age.mark(reading).encode())
-        elapsed_us = (time.monotonic_ns() - self._opened) // 1000
-        age_ms = self._age.age_ms(reading)
-        step = self._steady.look(self._core.next_position, age_ms, reading.wall_ms)
-        if step is not None:
-            log.warning(
-                "shard.clock_stepped", shard=self._index, before_ms=step.before_ms, after_ms=step.after_ms,
-                cause="the wall clock was set; nothing that waits for its time goes by it",
-            )  # fmt: skip
-        if self._wall_written is not self._steady.row:
-            self._wall_written = self._steady.row
-            self._core.note(WALL_ROW, self._wall_written.encode())
-        now = TickEnded(elapsed_us, age_ms, self._steady.steady_ms(age_ms), self._age.suspended)
-        self._carry_out(self._handle(now))
-        if self._core.busy:
-            self._pump.soon()
-        self._pump.within(self._core.wait_ms)
-        for denial in self._core.denied():
-            log.info("client.denied", shard=self._index, **denial.fields())
-        if self._core.retention.news:
-            tell(self._index, self._core.retention.news)
-        if self._core.gc_found != self._gc_found:
-            self._tell_found()
-        if len(self._store.damage_met) != self._damage_told:
-            self._tell_damage()
+    @property
+    def _idle(self) -> bool:
+        return self._committer.state == "idle"
 
-    def _tell_found(self) -> None:
-        """The sweep has found what timers and records had missed: our fault, and mended."""
-        found = dict(self._core.gc_found)
-        kinds = {kind: count - self._gc_found.get(kind, 0) for kind, count in found.items() if count != self._gc_found.get(kind, 0)}
-        self._gc_found = found
-        log.warning("shard.gc_found", shard=self._index, **kinds)
-
-    def _tell_damage(self) -> None:
-        """What sessions could not read, and will not get."""
-        for sentence in list(self._store.damage_met)[self._damage_told :]:
-            log.error("shard.damage", shard=self._index, cause=f"{sentence}; sessions go on without what they had not read of it")
-        self._damage_told = len(self._store.damage_met)
-
-    def _handle(self, event: Event) -> list[Effect]:
-        try:
-            return self._core.handle(event)
-        except Exception as error:
-            die_of(error, type(event).__name__)
-
-    def _carry_out(self, effects: list[Effect]) -> None:
-        links = self._links
-        for effect in effects:
-            match effect:
-                case Send(number, frame):
-                    link = links.get(number)
-                    if link is not None:
-                        link.send(encode(frame))
-                case Submit(record):
-                    self._figures.submitted(record.position, self._store.counting)
-                    if self._held:
-                        self._held.append(record)
-                    else:
-                        self._drive(self._committer.handle(commits.Submit(record)))
-                case SendToShard(shard, source, items):
-                    entries: list[Entry] = [Retain(source, items)]
-                    self._others[shard].ask(items[-1][0], entries)
-                case AskShard(shard, query):
-                    self._others[shard].query(query.id, query.ask)
-                case CloseLink(number, why):
-                    link = links.get(number)
-                    if link is not None:
-                        link.close(why)
-                case Adopted() | Contended() | Peace() | GroupDeclared() | GroupDropped():
-                    notices.tell(effect, self._topology.run_dir, member_name("shard", self._index))
+    def _set_pace(self) -> None:
+        buffer = self._config.durable_storage.messages.local_write_buffer
+        self._syncing.set_pace(buffer.flush_interval.ms, buffer.max_items)
 
     def _drive(self, effects: list[commits.Effect]) -> None:
         for effect in effects:
@@ -352,146 +139,20 @@ class ShardServer:
                         if self._syncing.put_off:
                             self._syncing.more_written()
                     except StoreFull as error:
+                        self._drive(self._committer.handle(commits.WriteRefused(record.position, str(error))))
                         self._hold(record, str(error))
                     except StoreFailed as error:
+                        self._syncing.failed = True
                         self._die(f"write at position {record.position}: {error}")
                 case commits.StartSync():
                     self._syncing.wanted()
                 case commits.Committed(position):
-                    self._figures.committed(position)
-                    self._carry_out(self._handle(Committed(position)))
-                    if self._core.busy:
-                        self._pump.soon()
+                    self._committed(position)
                 case commits.Refused():
                     pass  # It is held, and submitted again.
                 case commits.Failed(reason):
+                    self._syncing.failed = True
                     self._die(f"sync: {reason}")
 
     def _tell_committer(self, event: commits.Event) -> None:
         self._drive(self._committer.handle(event))
-
-    def _stored(self) -> int:
-        return self._store.counting.stored
-
-    def _die(self, reason: str) -> NoReturn:
-        """RAM and disk may differ from here on: the process ends, the next one reads the disk."""
-        self._failed = reason
-        self._syncing.failed = True
-        self._figures.lost()
-        die("shard.failed", shard=self._index, cause=reason)
-
-    # ------------------------------------------------------------------ room on the disk
-
-    def _hold(self, record: commits.Record, reason: str) -> None:
-        if self._space_level < 2:
-            log.error("shard.disk_full", shard=self._index, position=record.position, cause=reason)
-        self._held.appendleft(record)
-        self._figures.retried += 1
-        self._drive(self._committer.handle(commits.WriteRefused(record.position, reason)))
-        self._space_changed()
-        asyncio.get_running_loop().call_later(HELD_RETRY_SECONDS, self._write_held)
-
-    def _write_held(self) -> None:
-        waiting, self._held = self._held, deque()
-        while waiting:
-            self._drive(self._committer.handle(commits.Submit(waiting.popleft())))
-            if self._held:
-                # The disk is still full; it has this one back, and the rest stays behind it.
-                self._held.extend(waiting)
-                return
-        log.warning("shard.disk_has_room", shard=self._index)
-        self._space_changed()
-
-    def _space_changed(self) -> None:
-        level = 2 if self._held else self._disk_level
-        if level != self._space_level:
-            self._space_level = level
-            self._carry_out(self._handle(SpaceChanged(level)))
-
-    def _quota_changed(self, level: int) -> None:
-        self._carry_out(self._handle(QuotaChanged(level)))
-        self._pump.soon()
-
-    def _release_log(self) -> bool:
-        """At the hard mark, once, and again when a generation has gone: the log still has what it held.  In the thread of the quota."""
-        release, dropped = getattr(self._engine, "release_log", None), self._core.retention.dropped
-        if release is None or dropped == self._released:
-            return False
-        self._released = dropped
-        release()
-        return True
-
-    async def _watch_space(self) -> None:
-        path = str(self._topology.store_path(self._index))
-        while True:
-            free = await asyncio.get_running_loop().run_in_executor(self._space_thread, _free_bytes, path)
-            seen = 2 if free < SPACE_NONE_BYTES else 1 if free < SPACE_LOW_BYTES else 0
-            if seen != self._disk_level:
-                self._disk_level = seen
-                log.warning("shard.space", shard=self._index, free_bytes=free, level=seen)
-                self._space_changed()
-            if self._age.suspended and clock_accepted(self._topology.data_dir):
-                self._age.accept()
-                clear_alarm(self._topology.run_dir, member_name("shard", self._index), "clock")
-                log.warning("shard.clock_accepted", shard=self._index)
-            await asyncio.sleep(SPACE_EVERY_SECONDS)
-
-    # ------------------------------------------------------------------ LinkOwner
-
-    def link_up(self, link: Link) -> None:
-        self._links[link.number] = link
-        self._carry_out(self._handle(LinkUp(link.number, link.peer_role, link.peer_name)))
-        self._pump.soon()
-
-    def link_frame(self, link: Link, data: bytes) -> None:
-        try:
-            frame = decode(data)
-        except ValueError as error:
-            link.close(str(error))
-            return
-        self._handle(FrameReceived(link.number, frame))
-        self._pump.soon()
-
-    def link_down(self, link: Link) -> None:
-        self._links.pop(link.number, None)
-        self._handle(LinkDown(link.number))
-
-    def outbox_arrived(self, shard: int, upto: int) -> None:
-        """A retained message of ours is at its home."""
-        self._carry_out(self._core.outbox_arrived(shard, upto))
-        self._pump.soon()
-
-    def shard_told(self, shard: int, result: Result | None) -> None:
-        """Another shard has answered; None: the link to it is up."""
-        self._handle(ShardTold(shard, result))
-        self._pump.soon()
-
-
-class _Outbox:
-    """Hears from the other shards: the homes of retained messages, and of sessions that read here."""
-
-    def __init__(self, server: ShardServer) -> None:
-        self._arrived: Callable[[int, int], None] = server.outbox_arrived
-        self._told: Callable[[int, Result | None], None] = server.shard_told
-
-    def shard_linked(self, shard: int) -> None:
-        self._told(shard, None)
-
-    def shard_lost(self, shard: int) -> None:
-        pass
-
-    def shard_replied(self, shard: int, id: int, replies: list[Reply]) -> None:
-        for reply in replies:
-            if isinstance(reply, Retained):
-                self._arrived(shard, reply.applied)
-
-    def shard_told(self, shard: int, frame: Frame) -> None:
-        if isinstance(frame, Result):
-            self._told(shard, frame)
-            return
-        log.error("shard.unexpected_frame", shard=shard, frame=type(frame).__name__)
-
-
-def _free_bytes(path: str) -> int:
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize

@@ -22,7 +22,7 @@ from actors.clocks import read_clocks
 from actors.datadir import FORMAT_VERSION, RESTORING, DirectoryError, Site, hold, sync_directory, write_durably, write_site
 from actors.known_stores import NAME, note_store
 from actors.reserve import free_bytes
-from actors.shard import SPACE_LOW_BYTES
+from actors.shard_serving import SPACE_LOW_BYTES
 from config.values import Size
 from shards.backends import open_backend
 from shards.engine import Engine, StoreFailed

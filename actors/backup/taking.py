@@ -42,7 +42,7 @@ from actors.backup.manifest import (
 from actors.datadir import Site, sync_directory
 from actors.release import release
 from actors.reserve import free_bytes
-from actors.shard import SPACE_LOW_BYTES
+from actors.shard_serving import SPACE_LOW_BYTES
 from config.values import Size
 from shards.engine import StoreFailed
 from shards.store_files import OpenFile, StoreFiles, look, name_manifest

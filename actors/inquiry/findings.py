@@ -21,7 +21,7 @@ from actors.known_stores import StoreMissing, require_store
 from actors.quota import HARD, SOFT, quota_bytes
 from actors.reserve import free_bytes, stored_bytes
 from actors.run import read_run
-from actors.shard import SPACE_LOW_BYTES, SPACE_NONE_BYTES
+from actors.shard_serving import SPACE_LOW_BYTES, SPACE_NONE_BYTES
 from actors.topology import Topology, member_name
 from config.schema import Config
 from config.values import Size

@@ -56,7 +56,7 @@ class Handing:
 class LeadingEngine:
     """The port of shards.engine. Made for one time of leading; `serve` ends the opening.
 
-    Reads may come from any thread, as they may of the data engine; changes come from one, and after the opening from that of the replica."""
+    Reads may come from any thread, as they may of the data engine; changes come from one, after the opening that of the replica."""
 
     def __init__(self, data: Engine, position: int) -> None:
         """position: the highest one that is applied: what is written at the opening goes into a record of it."""
