@@ -27,7 +27,7 @@ _RAY_NAMES = {"ray::DashboardA": "dashboard_agent", "ray::RuntimeEnv": "runtime_
 class Row:
     pid: int
     role: str
-    """shard, session, gateway, reader, plugin, admin, controller, driver, launcher; ray for everything of Ray's own."""
+    """site, shard, session, gateway, reader, plugin, admin, controller, driver, launcher; ray for everything of Ray's own."""
     name: str
 
 

@@ -38,9 +38,9 @@ ANSWER_S = 5.0
 PAUSE_S = 0.1
 BEGIN_ORDERLY_S = 20.0
 """How long the next kind waits for the one it builds on. Not a condition: links redial, and a broken shard must not keep others down."""
-STOP_S: dict[Role, float] = {"reader": 6.0, "gateway": 9.0, "session": 4.0, "shard": 10.0}
+STOP_S: dict[Role, float] = {"reader": 6.0, "gateway": 9.0, "session": 4.0, "shard": 10.0, "site": 4.0}
 """A gateway takes 8 s at most, of which it gives its clients 5: until then it needs those beneath it."""
-STOPPED_TOGETHER: tuple[tuple[Role, ...], ...] = (("reader", "gateway"), ("session",), ("shard",))
+STOPPED_TOGETHER: tuple[tuple[Role, ...], ...] = (("reader", "gateway"), ("session",), ("shard",), ("site",))
 """Those first who would still give the others work."""
 
 
@@ -79,7 +79,7 @@ class ControllerServer:
         # All processes are made at once, since a Ray worker takes most of a second of CPU to come up; only the starting is in order.
         for member in self._topology.members():
             self._members[member] = self._deployment.create(*member)
-        for role in ("shard", "session", "gateway"):
+        for role in ("site", "shard", "session", "gateway"):
             await asyncio.gather(*[self._begin(*member) for member in self._members if member[0] == role])
         self._announcement = announcement
         keeper = AccessKeeper(self._topology, self._name, self._settings)

@@ -47,6 +47,13 @@ def prepare(topology: Topology, role: Role, index: int) -> bool:
     return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 
+class HoldfastSite(Host):
+    def __init__(self, topology: Topology, index: int) -> None:
+        from actors.sites.server import SiteServer
+
+        super().__init__(topology, "site", index, SiteServer(topology, index), restarted=prepare(topology, "site", index))
+
+
 class HoldfastShard(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.shard import ShardServer
@@ -96,6 +103,7 @@ class HoldfastController(Host):
         super().__init__(topology, "controller", index, server, restarted=prepare(topology, "controller", index))
 
 
+SiteActor = ray.remote(HoldfastSite)
 ShardActor = ray.remote(HoldfastShard)
 SessionActor = ray.remote(HoldfastSession)
 GatewayActor = ray.remote(HoldfastGateway)
@@ -107,7 +115,7 @@ AdminActor = ray.remote(HoldfastAdmin)
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Which class plays which role; the controller, the reader, the plugin and the admin process are the same in all."""
+    """Which class plays which role; the others are the same in all."""
 
     shard: ActorClass
     session: ActorClass
@@ -129,7 +137,7 @@ class RayDeployment:
     def create(self, role: Role, index: int) -> RayMember:
         if role == "controller":
             return RayMember(ControllerActor.options(**self._options(role, index)).remote(self._topology, index, self._table_name))
-        alone = {"reader": ReaderActor, "plugin": PluginActor, "admin": AdminActor}
+        alone = {"site": SiteActor, "reader": ReaderActor, "plugin": PluginActor, "admin": AdminActor}
         actor: ActorClass = alone.get(role) or getattr(self._table, role)
         return RayMember(actor.options(**self._options(role, index)).remote(self._topology, index))
 

@@ -23,7 +23,7 @@ from typing import Any, Literal, Self
 
 from actors.processes import ProcessId, start_time
 
-Role = Literal["shard", "session", "gateway", "controller", "reader", "plugin", "admin"]
+Role = Literal["site", "shard", "session", "gateway", "controller", "reader", "plugin", "admin"]
 LOCAL_RAY = "local"
 PIPELINE = "pipeline"
 """The kind of listener at which the reader speaks its protocol; no MQTT client connects there."""
@@ -104,6 +104,9 @@ class Topology:
     def gateway_endpoint(self, index: int) -> str:
         return str(self.run_dir / f"g{index}.sock")
 
+    def site_endpoint(self) -> str:
+        return str(self.run_dir / "site.sock")
+
     def plugin_endpoint(self) -> str:
         return str(self.run_dir / "p0.sock")
 
@@ -136,10 +139,12 @@ class Topology:
 
     def members(self) -> list[tuple[Role, int]]:
         """Everyone the controller starts, in the order in which they are started."""
+        # First: where this site has the register for all, its shards ask it there.
+        site: list[tuple[Role, int]] = [] if self.sites is None else [("site", 0)]
         shards: list[tuple[Role, int]] = [("shard", index) for index in range(self.n_shards)]
         sessions: list[tuple[Role, int]] = [("session", index) for index in range(self.n_sessions)]
         gateways: list[tuple[Role, int]] = [("gateway", index) for index in range(self.n_gateways)]
-        return shards + sessions + gateways
+        return site + shards + sessions + gateways
 
     def to_json(self) -> str:
         fields = dataclasses.asdict(self) | {"secret": self.secret.hex()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-_UNBUILT: tuple[str, ...] = ("register.*",)
+_UNBUILT: tuple[str, ...] = ()
 
 
 def is_unbuilt(key: str) -> bool:

@@ -1,9 +1,13 @@
-"""Sites and replicas, as `ds info` shows them.  There is one site, and each shard has one replica there."""
+"""Sites and replicas, as `ds info` shows them.
+
+With one site they are looked up here, and each shard has one replica there.  With several the site process is asked (actors.sites.asked).
+"""
 
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -26,23 +30,42 @@ class SiteInfo:
     site: str
     node: str
     up: bool
+    lost: bool = False
+    """An operator has said that it does not come back."""
+    address: str = ""
+    """Where other sites reach it; empty: there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
+    """leader, in_sync, eligible: sites; behind: entries that each of the others has not acknowledged.  With one site nobody leads."""
+
     storage: str
     shard: int
     replicas: tuple[Replica, ...]
     transitions: tuple[str, ...] = ()
+    leader: str = ""
+    epoch: int = 0
+    in_sync: tuple[str, ...] = ()
+    eligible: tuple[str, ...] = ()
+    behind: Mapping[str, int] = field(default_factory=dict)
+    writable: bool = True
+    """Enough are in sync."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """this: empty when the data directory has no site yet: its broker was never started."""
+    """this: empty when the data directory has no site yet: its broker was never started.  register: of several sites where it is, and
+    whether it answers."""
 
     this: str
     sites: tuple[SiteInfo, ...]
     shards: tuple[ShardInfo, ...]
+    register: str = ""
+
+    @property
+    def lost(self) -> frozenset[str]:
+        return frozenset(one.site for one in self.sites if one.lost)
 
 
 def look(data_dir: Path, node: str | None = None) -> Sites:
@@ -61,7 +84,7 @@ def look(data_dir: Path, node: str | None = None) -> Sites:
 
 
 class Refused(Exception):
-    """Why the set of replicas cannot be like that; in the words of the design."""
+    """Why it cannot be like that, in the words of the design; one sentence."""
 
 
 def set_replicas(known: Sites, wanted: list[str]) -> bool:

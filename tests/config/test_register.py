@@ -1,11 +1,10 @@
-"""Settings of the register: what fits together, and that they take their defaults until something asks it."""
+"""Settings of the register: what fits together."""
 
 from __future__ import annotations
 
 import pytest
 from pydantic import ValidationError
 
-from config.load import ConfigError, load
 from config.register import Register, RegisterTls, standing
 from config.values import Bind
 
@@ -63,10 +62,3 @@ def test_status_says_what_hangs_on_it() -> None:
     assert "a single point: while it is away, no shard gets another leader" in standing(Register(single_point="accepted"), 3)
     assert standing(Register(endpoints=THREE), 3) == "register: etcd, 3 endpoints"
     assert "while one is away" in standing(Register(endpoints=THREE[:2]), 3)
-
-
-@pytest.mark.parametrize("given", ['register.endpoints=["http://a:2379"]', 'register.single_point="accepted"', "register.prefix=/x/"])
-def test_they_take_their_defaults_until_replication_is_there(given: str) -> None:
-    """No configuration promises what nobody keeps: one sentence."""
-    with pytest.raises(ConfigError, match=r"register\.\w+ = .* its default only, until the rest of it is built"):
-        load(None, sets=[given], environ={})

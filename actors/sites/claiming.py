@@ -1,0 +1,62 @@
+"""A site takes its place: the settings of the cluster are agreed on, and the record of this site says where it is.
+
+Both by compare-and-set, so many sites may do it at the same moment.  Doing it again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import structlog
+
+from actors.sites.keys import CLUSTER, site_key
+from actors.sites.records import Cluster, SiteRecord
+from shards.replication.ports import Outcome, RegisterAway
+from shards.replication.register import NO_VALUE, Register
+
+log = structlog.get_logger(__name__)
+
+
+class CannotJoin(Exception):
+    """Why this site cannot be one of the cluster: one sentence for the operator."""
+
+
+async def agree(register: Register, own: Cluster) -> None:
+    """Whoever is first says what the cluster is.  Raises CannotJoin, RegisterAway, RecordUnreadable."""
+    while True:
+        held = await register.read(CLUSTER)
+        if held is not None:
+            if why := Cluster.unpack(held.value).disagreement(own):
+                raise CannotJoin(why)
+            return
+        await _put(register, CLUSTER, NO_VALUE, own.pack())
+
+
+async def take_place(register: Register, own: SiteRecord, is_up: Callable[[SiteRecord], Awaitable[bool]]) -> None:
+    """is_up: whether the site of this record answers at its address.  Raises CannotJoin, RegisterAway, RecordUnreadable."""
+    key = site_key(own.site)
+    while True:
+        held = await register.read(key)
+        if held is None:
+            await _put(register, key, NO_VALUE, own.pack())
+            continue
+        found = SiteRecord.unpack(held.value)
+        if found.state == "forgotten":
+            raise CannotJoin(f"site {own.site.upper()} was forgotten by an operator: an empty data directory can join as another site")
+        if found == own:
+            return
+        if found.address != own.address and await is_up(found):
+            raise CannotJoin(
+                f"site {own.site.upper()} runs at {found.address} on {found.name!r}, and this one is at {own.address} with the same id: "
+                "stop one of the two, and never start its data directory again"
+            )
+        if found.state == "lost":
+            log.warning("site.lost_is_back", site=own.site, address=own.address)
+        await _put(register, key, held.version, replace(own, state="member").pack())
+
+
+async def _put(register: Register, key: str, version: int, value: bytes) -> None:
+    if await register.cas(key, version, value) is Outcome.UNKNOWN:
+        # Whether it was made is seen by who reads; the caller begins anew.
+        raise RegisterAway(f"the register did not say whether {key} was written")

@@ -1,0 +1,64 @@
+"""Sites and replicas as operators see them: what the register says, who is up, and what replicas say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from actors.inquiry.sites import STORAGE, Replica, ShardInfo, SiteInfo, Sites
+from actors.sites.changing import moving
+from actors.sites.copies import CopyStatus
+from actors.sites.looking import Seen
+from actors.sites.whereabouts import LedBy, SiteAt
+from actors.sites.whereabouts import Sites as Places
+from shards.replication.configuration import Configuration, Rid, site_of
+
+
+def places(here: str, n_shards: int, seen: Seen, up: Collection[str], copies: Iterable[CopyStatus]) -> Places:
+    """What every process of this site goes by.  copies: of this site; of two that say who leads the greater epoch counts."""
+    sites = {
+        site: SiteAt(site, record.host, record.port, record.n_gateways, record.name, site == here or site in up)
+        for site, record in sorted(seen.sites.items())
+    }
+    leads = {shard: LedBy(now.epoch, site_of(now.leader)) for shard, now in seen.shards.items() if now.epoch}
+    for copy in copies:
+        if copy.leader and copy.epoch > (leads[copy.shard].epoch if copy.shard in leads else 0):
+            leads[copy.shard] = LedBy(copy.epoch, site_of(Rid(copy.leader)))
+    return Places(here, n_shards, sites, dict(sorted(leads.items())))
+
+
+def shown(here: str, n_shards: int, seen: Seen, up: Collection[str], copies: Iterable[CopyStatus], standing: str) -> Sites:
+    """What `ds info` shows.  copies: of all sites."""
+    here_up = frozenset(up) | {here}
+    leading = _leading(copies)
+    sites = tuple([
+        SiteInfo(site.upper(), f"holdfast@{record.name}", site in here_up, record.state == "lost", record.address)
+        for site, record in sorted(seen.sites.items())
+    ])  # fmt: skip
+    shards = tuple([
+        _shard(shard, seen.shards[shard], here_up, leading.get(shard)) if shard in seen.shards else ShardInfo(STORAGE, shard, ())
+        for shard in range(n_shards)
+    ])  # fmt: skip
+    return Sites(here.upper(), sites, shards, standing)
+
+
+def _leading(copies: Iterable[CopyStatus]) -> Mapping[int, CopyStatus]:
+    """Of each shard what the leader of the greatest epoch says."""
+    found: dict[int, CopyStatus] = {}
+    for copy in copies:
+        if copy.role == "leader" and (copy.shard not in found or found[copy.shard].epoch < copy.epoch):
+            found[copy.shard] = copy
+    return found
+
+
+def _shard(shard: int, now: Configuration, up: Collection[str], leader: CopyStatus | None) -> ShardInfo:
+    replicas = tuple([Replica(site_of(rid).upper(), site_of(rid) in up) for rid in sorted(now.replicas)])
+    behind = {} if leader is None or leader.epoch != now.epoch else leader.behind
+    return ShardInfo(
+        STORAGE, shard, replicas, tuple([f"{sign}{site.upper()}" for sign, site in moving(now)]),
+        leader=site_of(now.leader).upper(),
+        epoch=now.epoch,
+        in_sync=tuple([site_of(rid).upper() for rid in sorted(now.isr)]),
+        eligible=tuple([site_of(rid).upper() for rid in sorted(now.elr)]),
+        behind={site_of(Rid(rid)).upper(): entries for rid, entries in sorted(behind.items())},
+        writable=now.writable,
+    )  # fmt: skip

@@ -1,0 +1,227 @@
+"""Site processes find each other, allocate, say who leads, notice who goes and comes; a register that is away changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from actors.alarms import read_alarms
+from actors.sites.asked import ask, ask_info
+from actors.sites.claiming import CannotJoin
+from actors.sites.whereabouts import LedBy
+from actors.topology import Topology
+from shards.replication.configuration import Configuration, taken_over
+from tests.actors.register.etcds import etcds, ready
+from tests.actors.sites.several import (
+    changed,
+    made,
+    moved,
+    register_of,
+    rid,
+    running,
+    says,
+    server,
+    site_id,
+    told,
+    topologies,
+    until,
+)
+
+pytestmark = pytest.mark.slow
+
+
+def alarms(topology: Topology) -> list[str]:
+    return [alarm.kind for alarm in read_alarms(topology.run_dir)]
+
+
+async def test_three_sites_find_each_other_and_allocate_when_all_have_their_copies(tmp_path: Path) -> None:
+    """Nothing is allocated before; then each shard has three replicas, all in sync, and nobody leads yet."""
+    with topologies(tmp_path, 3) as three:
+        async with running(*three) as servers:
+            await until(lambda: all(len(each.up()) == 3 for each in servers))
+            await until(lambda: all([site.up for site in told(topology).sites.values()] == [True] * 3 for topology in three))
+            await made(three[0], 2)
+            await made(three[1], 2)
+            assert not servers[0]._seen.shards
+            await made(three[2], 2)
+            await until(lambda: all(len(each._seen.shards) == 2 for each in servers))
+            record = servers[2]._seen.shards[1]
+            assert (record.ver, record.epoch, record.leader) == (1, 0, "")
+            assert record.replicas == record.isr == {rid(1), rid(2), rid(3)}
+            assert told(three[0]).leads == {}
+
+
+async def test_what_replicas_and_the_register_say_of_leaders_is_told(tmp_path: Path) -> None:
+    """By the greater epoch: a replica of the own site hears of a new leader before the register is looked at."""
+    with topologies(tmp_path, 2, n_shards=1) as two:
+        async with running(*two) as servers:
+            for topology in two:
+                await made(topology, 1)
+            await until(lambda: all(each._seen.shards for each in servers))
+            async with register_of(two[1]) as register:
+                await changed(register, 0, lambda now: taken_over(now, rid(1), "n"))
+            await until(lambda: all(told(topology).leads == {0: LedBy(1, site_id(1))} for topology in two))
+            says(two[1], 0, role="leader", epoch=2, leader=rid(2), behind={rid(1): 7})
+            await until(lambda: told(two[1]).leads == {0: LedBy(2, site_id(2))})
+            assert told(two[0]).leads == {0: LedBy(1, site_id(1))}
+            async with register_of(two[1]) as register:
+                await changed(register, 0, lambda now: taken_over(now, rid(2), "n"))
+            await until(lambda: told(two[0]).leads == {0: LedBy(2, site_id(2))})
+            # What the leader says of the others is seen at all sites.
+            await until(lambda: bool(servers[0]._peers.copies()))
+            shard = (await ask_info(two[0])).shards[0]
+            assert (shard.leader, shard.epoch, shard.behind) == (site_id(2).upper(), 2, {site_id(1).upper(): 7})
+
+
+async def test_a_site_that_goes_is_down_and_comes_back(tmp_path: Path) -> None:
+    """The others say so at once, raise an alarm after a while, and clear it."""
+    with topologies(tmp_path, 3) as three:
+        async with running(*three[:2]) as servers:
+            async with running(three[2]):
+                await until(lambda: all(len(each.up()) == 3 for each in servers))
+                assert alarms(three[0]) == []
+            await until(lambda: [site.up for site in told(three[0]).sites.values()] == [True, True, False])
+            await until(lambda: alarms(three[0]) == ["sites-down"])
+            assert site_id(3).upper() in read_alarms(three[0].run_dir)[0].cause
+            async with running(three[2]):
+                await until(lambda: all(site.up for site in told(three[0]).sites.values()))
+                await until(lambda: alarms(three[0]) == [])
+
+
+async def test_while_the_register_is_away_what_was_told_stays(tmp_path: Path) -> None:
+    """It is an alarm at those who ask it; with the register back all goes on."""
+    with topologies(tmp_path, 3) as three:
+        first = server(three[0])
+        await first.start()
+        async with running(*three[1:]) as others:
+            await until(lambda: all(len(each._seen.sites) == 3 for each in others))
+            before = told(three[1])
+            await first.stop()
+            await until(lambda: "register" in alarms(three[1]) and "register" in alarms(three[2]))
+            assert list(told(three[1]).sites) == list(before.sites)
+            info = await ask_info(three[1])
+            assert "it does not answer" in info.register and "a single point" in info.register
+            with pytest.raises(Exception, match="the register did not answer"):
+                await ask(three[1], "leave", site_id(1))
+            async with running(three[0]):
+                await until(lambda: "register" not in alarms(three[1]))
+                await until(lambda: len(others[0].up()) == 3)
+
+
+async def test_a_site_with_other_settings_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    """Both values are in it, and nothing is told to its processes."""
+    with topologies(tmp_path, 2, n_shards=2) as two:
+        async with running(two[0]):
+            other = server(replace(two[1], n_shards=5))
+            with pytest.raises(CannotJoin, match="n_shards is 5 here and 2 in the register of this cluster"):
+                await other.start()
+            await other.stop()
+            assert not (two[1].run_dir / "sites.json").exists()
+
+
+async def test_two_data_directories_with_one_id_do_not_both_run(tmp_path: Path) -> None:
+    """The second is refused while the first is up; when it is not, the site has moved, and the others dial it there."""
+    with topologies(tmp_path, 3) as three:
+        copied = moved(replace(three[2], data_dir=three[1].data_dir, site=three[1].site), 9)
+        async with running(three[0]) as (first,):
+            async with running(three[1]):
+                await until(lambda: len(first.up()) == 2)
+                second = server(copied)
+                with pytest.raises(CannotJoin, match=r"runs at 127\.0\.0\.2:.* with the same id: stop one of the two"):
+                    await second.start()
+            await second.start()
+            await until(lambda: told(three[0]).sites[site_id(2)].host == "127.0.0.9" and told(three[0]).sites[site_id(2)].up)
+            # The other one comes back where it was: it is refused as well.
+            again = server(three[1])
+            with pytest.raises(CannotJoin, match=r"runs at 127\.0\.0\.9:"):
+                await again.start()
+            await again.stop()
+            await second.stop()
+
+
+async def test_replicas_are_moved_by_what_operators_say(tmp_path: Path) -> None:
+    """Targets are set in the register; asked again nothing changes; what cannot be is refused in the words of the design."""
+    a, b, c = [site_id(number) for number in (1, 2, 3)]
+    with topologies(tmp_path, 3) as three:
+        async with running(*three) as servers:
+            for topology in three:
+                await made(topology, 2)
+            await until(lambda: all(len(each._seen.shards) == 2 and len(each.up()) == 3 for each in servers))
+            assert await ask(three[1], "leave", c.upper())
+            assert not await ask(three[2], "leave", c)
+            await until(lambda: all(now.target == (a, b) for each in servers for now in each._seen.shards.values()))
+            info = await ask_info(three[2])
+            assert [shard.transitions for shard in info.shards] == [(f"-{c.upper()}",)] * 2
+            # A reversal on the way.
+            assert await ask(three[0], "join", c)
+            await until(lambda: all(now.target == (a, b, c) for now in servers[0]._seen.shards.values()))
+            assert not await ask(three[0], "join", c)
+            for verb, words, said in (
+                ("join", ("ff",), "Unknown sites: ff"),
+                ("set-replicas", (), "Replica sets would become too small"),
+                ("lost", (b,), "Site is still up"),
+                ("forget", (b,), "Site is still up"),
+                ("forget", ("ff",), "Site not found: ff"),
+            ):
+                with pytest.raises(Exception, match=f"^{said}$"):
+                    await ask(three[0], verb, *words)
+
+
+async def test_a_site_that_does_not_come_back_is_lost_leaves_and_is_forgotten(tmp_path: Path) -> None:
+    """In this order and no other; its replicas go first; started again, it is told that it was forgotten."""
+    a, b, c = [site_id(number) for number in (1, 2, 3)]
+    with topologies(tmp_path, 3, n_shards=1) as three:
+        async with running(*three[:2]) as servers:
+            async with running(three[2]):
+                for topology in three:
+                    await made(topology, 1)
+                await until(lambda: bool(servers[0]._seen.shards))
+            async with register_of(three[0]) as register:
+                await changed(register, 0, lambda now: taken_over(now, rid(1), "n"))
+                await until(lambda: len(servers[0].up()) == 2)
+                with pytest.raises(Exception, match="Site is temporarily down"):
+                    await ask(three[0], "forget", c)
+                assert await ask(three[0], "lost", c)
+                with pytest.raises(Exception, match="Site still has replicas of shards"):
+                    await ask(three[0], "forget", c)
+                with pytest.raises(Exception, match=f"Replication still targets lost sites: {c.upper()}"):
+                    await ask(three[0], "set-replicas", a, b, c)
+                assert await ask(three[0], "leave", c)
+                # The site process of the leading site claims this one; the leader carries it out.
+                await until(lambda: servers[0]._seen.shards[0].trans is not None)
+                await changed(register, 0, _without_lost)
+            await until(lambda: len(servers[0]._seen.shards[0].replicas) == 2)
+            assert await ask(three[0], "forget", c)
+            await until(lambda: c not in told(three[1]).sites)
+            gone = server(three[2])
+            with pytest.raises(CannotJoin, match="was forgotten by an operator"):
+                await gone.start()
+            await gone.stop()
+
+
+def _without_lost(now: Configuration) -> Configuration:
+    assert now.trans is not None and (now.trans.op, now.trans.site) == ("del", site_id(3))
+    left = now.replicas - {rid(3)}
+    return replace(now, ver=now.ver + 1, replicas=left, isr=left, trans=None)
+
+
+@pytest.mark.needs("etcd")
+async def test_all_of_it_with_a_register_in_etcd(tmp_path: Path) -> None:
+    """Below the prefix of the settings, and no site has a register of its own."""
+    with etcds(1) as (member,):
+        await ready([member])
+        with topologies(tmp_path, 3, endpoints=[member.endpoint]) as three:
+            async with running(*three) as servers:
+                for topology in three:
+                    await made(topology, 2)
+                await until(lambda: all(len(each._seen.shards) == 2 and len(each.up()) == 3 for each in servers))
+                async with register_of(three[0]) as register:
+                    await changed(register, 0, lambda now: taken_over(now, rid(2), "n"))
+                await until(lambda: all(told(topology).leads == {0: LedBy(1, site_id(2))} for topology in three))
+                member.pause()
+                await until(lambda: all("register" in alarms(topology) for topology in three))
+                member.resume()
+                await until(lambda: not any("register" in alarms(topology) for topology in three))
+            assert not (three[0].data_dir / "register").exists()
