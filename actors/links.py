@@ -12,23 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import ssl
 import time
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import structlog
 
 from actors.endpoints import Endpoint
-from actors.link import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, Link, LinkOwner, peer_of
+from actors.link import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, Link, LinkOwner
 from actors.sparing import Sparing
+from actors.tcp_door import STRANGERS_MAX, TcpDoor, TurnedAway
 from actors.wire import Wire, said_of
 
 RECONNECT_SECONDS = (0.02, 0.5)
 CONNECT_SECONDS = 5.0
 """For a connection and its TLS; a machine that is off answers nothing at all."""
-STRANGERS_MAX = 256
-"""Connections of one server that have not proved the secret yet; a further one is closed at once, and dials again."""
 
 log = structlog.get_logger(__name__)
 
@@ -50,76 +47,45 @@ class LinkServer:
         self._role = role
         self._name = name
         self._servers: list[asyncio.Server] = []
+        self._doors: list[TcpDoor] = []
         self._links: dict[int, Link] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._refused = Sparing("link.refused")
 
     async def start(self) -> None:
         """At all of them or, with NotListening, at none."""
-        loop = asyncio.get_running_loop()
-        for endpoint in self._endpoints:
-            try:
-                if endpoint.path:
-                    if os.path.exists(endpoint.path):
-                        os.unlink(endpoint.path)
-                    server = await loop.create_unix_server(self._accept, endpoint.path)
-                    os.chmod(endpoint.path, 0o600)
-                elif self._wire.server is not None:
-                    server = await loop.create_server(self._accept_tls, endpoint.host, endpoint.port)
-                else:
-                    server = await loop.create_server(self._accept, endpoint.host, endpoint.port)
-            except OSError as error:
-                self._close_servers()
-                if endpoint.path:
-                    raise
-                why = os.strerror(error.errno).lower() if error.errno else str(error)
-                raise NotListening(f"{self._role} cannot listen at {endpoint}, which is counted from cluster.listen: {why}") from None
-            self._servers.append(server)
+        try:
+            for endpoint in self._endpoints:
+                await (self._open_unix(endpoint.path) if endpoint.path else self._open_tcp(endpoint))
+        except OSError:
+            await self._close()
+            raise
+
+    async def _open_unix(self, path: str) -> None:
+        if os.path.exists(path):
+            os.unlink(path)
+        self._servers.append(await asyncio.get_running_loop().create_unix_server(self._accept, path))
+        os.chmod(path, 0o600)
+
+    async def _open_tcp(self, endpoint: Endpoint) -> None:
+        door = TcpDoor(endpoint, self._wire.server, self._accept, self._say)
+        try:
+            await door.open()
+        except OSError as error:
+            why = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
+            raise NotListening(f"the {self._role} cannot listen at {endpoint}, which is counted from cluster.listen: {why}") from None
+        self._doors.append(door)
 
     @property
     def ports(self) -> list[int]:
         """Of the endpoints with TCP, in their order, as the system gave them."""
-        return [each.sockets[0].getsockname()[1] for each, of in zip(self._servers, self._endpoints, strict=True) if not of.path]
+        return [door.port for door in self._doors]
 
-    def _accept(self) -> Link | _TurnedAway:
-        return _TurnedAway() if self._strangers >= STRANGERS_MAX else self._link()
-
-    def _link(self) -> Link:
+    def _accept(self) -> Link | TurnedAway:
+        if sum(not link.peer_name for link in self._links.values()) >= STRANGERS_MAX:
+            return TurnedAway()
         link = Link(self._owner, self._wire, self._role, self._name, False, self._forget)
         self._links[link.number] = link
         return link
-
-    @property
-    def _strangers(self) -> int:
-        return sum(not link.peer_name for link in self._links.values()) + len(self._tasks)
-
-    def _accept_tls(self) -> _Arrival:
-        return _Arrival(self._secure)
-
-    def _secure(self, arrival: _Arrival) -> None:
-        if self._strangers >= STRANGERS_MAX:
-            arrival.transport.abort()
-            return
-        task = asyncio.get_running_loop().create_task(self._shake(arrival))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _shake(self, arrival: _Arrival) -> None:
-        """The TLS of one that came, then its link."""
-        loop, context = asyncio.get_running_loop(), self._wire.server
-        assert context is not None
-        peer = peer_of(arrival.transport)
-        try:
-            secured = await loop.start_tls(
-                arrival.transport, arrival, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_SECONDS
-            )  # fmt: skip
-        except (OSError, ssl.SSLError) as error:
-            arrival.transport.abort()
-            self._say(peer, said_of(error))
-            return
-        if secured is None or arrival.lost:
-            return
-        arrival.hand_over(secured, self._link())
 
     def _forget(self, link: Link) -> None:
         self._links.pop(link.number, None)
@@ -130,50 +96,16 @@ class LinkServer:
         if cause:
             self._refused.info(time.monotonic_ns() // 1_000_000, role=self._role, peer=peer, cause=cause)
 
-    def _close_servers(self) -> None:
+    async def _close(self) -> None:
         for server in self._servers:
             server.close()
-        self._servers.clear()
+        for door in self._doors:
+            await door.close()
 
     async def stop(self) -> None:
-        self._close_servers()
-        for task in list(self._tasks):
-            task.cancel()
+        await self._close()
         for link in list(self._links.values()):
             link.close("this process stops")
-
-
-class _TurnedAway(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast("asyncio.Transport", transport).abort()
-
-
-class _Arrival(asyncio.Protocol):
-    """A TCP connection until its TLS is there.  Nothing is read of it before that, and what comes with it is kept for the link."""
-
-    transport: asyncio.Transport
-
-    def __init__(self, came: Callable[[_Arrival], None]) -> None:
-        self._came = came
-        self._kept: list[bytes] = []
-        self.lost = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-        self.transport.pause_reading()
-        self._came(self)
-
-    def data_received(self, data: bytes) -> None:
-        self._kept.append(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lost = True
-
-    def hand_over(self, secured: asyncio.Transport, link: Link) -> None:
-        secured.set_protocol(link)
-        link.connection_made(secured)
-        for data in self._kept:
-            link.data_received(data)
 
 
 class LinkClient:
