@@ -21,7 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from actors import ROOT
 from actors.controller import ControllerServer
 from actors.environment import patience
-from actors.host import Host
+from actors.host import Host, Server
 from actors.logs import open_log
 from actors.ports import RayMember
 from actors.processes import DATA_MARK, RUN_MARK
@@ -56,9 +56,16 @@ class HoldfastSite(Host):
 
 class HoldfastShard(Host):
     def __init__(self, topology: Topology, index: int) -> None:
-        from actors.shard import ShardServer
+        server: Server
+        if topology.sites is None:
+            from actors.shard import ShardServer
 
-        super().__init__(topology, "shard", index, ShardServer(topology, index), restarted=prepare(topology, "shard", index))
+            server = ShardServer(topology, index)
+        else:
+            from actors.replica.server import ReplicaServer
+
+            server = ReplicaServer(topology, index)
+        super().__init__(topology, "shard", index, server, restarted=prepare(topology, "shard", index))
 
 
 class HoldfastSession(Host):

@@ -95,6 +95,11 @@ class Link(asyncio.Protocol):
         if transport.get_write_buffer_size() > WRITE_BYTES_MAX:
             self.close(f"{transport.get_write_buffer_size()} bytes wait for a peer that does not read, {WRITE_BYTES_MAX} are allowed")
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits for the peer to read it; bounded by WRITE_BYTES_MAX."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def close(self, why: str) -> None:
         transport = self._transport
         if transport is not None and not transport.is_closing():

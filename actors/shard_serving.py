@@ -92,6 +92,8 @@ class ShardServing(ABC):
 
     _engine: Engine
     _config: Config
+    _salvages = True
+    """Where there is one copy: a generation that cannot be read is gone on without, if the configuration says so."""
 
     def __init__(self, topology: Topology, index: int) -> None:
         self._topology = topology
@@ -152,7 +154,7 @@ class ShardServing(ABC):
         self._steady = SteadyClock(self._wall_written, AgeMark.decode(mark) if mark else None, age_ms, now.wall_ms)
         steady_ms = self._steady.steady_ms(age_ms)
         tell_steady(self._topology.run_dir, self._index, steady_ms, now)
-        salvage = self._config.durable_storage.messages.on_damage == "salvage"
+        salvage = self._salvages and self._config.durable_storage.messages.on_damage == "salvage"
         self._store = Store.open(self._engine, store_options(self._config), age_ms, steady_ms, salvage)
         self._damage_told = 0
         slots = SlotTable.initial(self._topology.n_shards)

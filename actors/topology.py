@@ -117,6 +117,10 @@ class Topology:
     def store_path(self, index: int) -> Path:
         return self.store_dir / str(index)
 
+    def engine_path(self, index: int) -> Path:
+        """Of the engine in it.  Of several sites there is a log beside it (actors.replica.copy)."""
+        return self.store_path(index) if self.sites is None else self.store_path(index) / "data"
+
     def heartbeat_path(self, index: int) -> Path:
         """Where gateway `index` counts the turns of its loop."""
         return self.run_dir / f"g{index}.beat"

@@ -45,7 +45,7 @@ class Stored:
 
     async def __aenter__(self) -> Self:
         topology = self.asking.topology
-        paths = [topology.store_path(shard) for shard in range(topology.n_shards)]
+        paths = [topology.engine_path(shard) for shard in range(topology.n_shards)]
         side = _Side(self.asking, asyncio.get_running_loop())
         self._views = Views(paths, Path(self._scratch.name) / "views", side, within_s=WITHIN_SECONDS)
         return self

@@ -53,7 +53,7 @@ class ReaderServer:
         self._keys = Keys(own_token(topology.data_dir), options.tokens)
         self._slots, self._pace = Slots(options.max_scans), Pace(options.bytes_per_s)
         side = LinkSide(topology, loop)
-        views = Views([topology.store_path(shard) for shard in range(topology.n_shards)], topology.run_dir / _SCRATCH, side)
+        views = Views([topology.engine_path(shard) for shard in range(topology.n_shards)], topology.run_dir / _SCRATCH, side)
         store = f"{topology.site}:{topology.incarnation}"
         desk = Desk(store, release(), views, side, self._keys, self._slots, self._pace)
         doors = Doors(options.host, options.port or _port_before(topology.run_dir), desk.converse, options.max_connections, tls)

@@ -102,6 +102,11 @@ class Sites:
         return None if found is None else Endpoint(host=found.host, port=found.port + offset)
 
 
+def shard_listens(topology: Topology, index: int) -> list[Endpoint]:
+    """Where the shard process of this site is reached; of several sites by other copies too."""
+    return [Endpoint(topology.shard_endpoint(index)), *_of_others(topology, 1 + index)]
+
+
 def session_listens(topology: Topology, index: int) -> list[Endpoint]:
     """Where a session actor of this site is reached."""
     return [Endpoint(topology.session_endpoint(index)), *_of_others(topology, 1 + topology.n_shards + index)]

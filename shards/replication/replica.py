@@ -127,6 +127,24 @@ class Replica:
         """The newest register record that it knows."""
         return self._own.cfg if self._leading is None else self._leading.in_sync.cfg
 
+    @property
+    def last(self) -> int:
+        """The end of its log."""
+        return self._own.writing.log.last
+
+    @property
+    def leader(self) -> Rid | None:
+        """Of the epoch that is promised, when it is known."""
+        if self._leading is not None:
+            return self.rid
+        cfg = self._own.cfg
+        return self._following.leader or (cfg.leader if cfg is not None and cfg.epoch == self.epoch else None)
+
+    @property
+    def behind(self) -> dict[Rid, int]:
+        """Of a leader: how many entries each other copy has not acknowledged."""
+        return {} if self._leading is None else {rid: self.last - peer.match for rid, peer in sorted(self._leading.peers.items())}
+
     def handle(self, event: Event) -> list[Effect]:
         own = self._own
         out: list[Effect] = []

@@ -1,0 +1,87 @@
+"""Three processes over real logs, stores and links: nothing acknowledged is lost, whoever ends, whenever."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.actors.replica.three_sites import TAKEOVER_S, Producer, ThreeSites, check_disks
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+async def all_killed(sites: ThreeSites, producer: Producer) -> None:
+    """At rest, all at once."""
+    await producer.finish()
+    await sites.whole()
+    for site in sites.sites.values():
+        await site.down()
+
+
+async def test_a_killed_leader_is_followed_within_ten_seconds_and_loses_nothing(tmp_path: Path) -> None:
+    """At any moment, under a producer that never waits: one that is started again at once leads again, one that stays away does not."""
+    rng = random.Random(7)
+    async with ThreeSites(tmp_path) as sites, Producer(sites) as producer:
+        for stays_away in (False, True, False, True):
+            await producer.reaches(200)
+            leader = sites.leader()
+            assert leader is not None
+            await asyncio.sleep(rng.uniform(0, 0.05))
+            killed_s = time.monotonic()
+            if stays_away:
+                await leader.down()
+            else:
+                leader.kill()
+            await producer.reaches(20)
+            assert time.monotonic() - killed_s < TAKEOVER_S
+            if stays_away:
+                assert sites.leader() is not leader
+                leader.keep()
+            await sites.in_sync()
+        await all_killed(sites, producer)
+    check_disks(sites, producer)
+
+
+async def test_who_was_away_longer_than_the_log_comes_back_by_a_checkpoint(tmp_path: Path) -> None:
+    """Also when it is killed in the middle of it."""
+    async with ThreeSites(tmp_path) as sites, Producer(sites, body=20_000) as producer:
+        await producer.reaches(20)
+        leader = sites.leader()
+        away = next(site for site in sites.sites.values() if site is not leader)
+        await away.down()
+        await producer.reaches(600)
+        log = tmp_path / f"{away.name[0]}.log"
+        log.write_bytes(b"")
+        away.keep()
+        coming = away.directory / "shards" / "0" / "new.tmp"
+        async with asyncio.timeout(60):
+            while not coming.exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+        away.kill()
+        await sites.in_sync()
+        assert b"copy.replaced" in log.read_bytes()
+        await all_killed(sites, producer)
+    check_disks(sites, producer)
+
+
+async def test_a_leader_that_stood_still_answers_nothing_of_its_epoch(tmp_path: Path) -> None:
+    """Five seconds: another leads meanwhile; the process of the former one ends, and it follows."""
+    async with ThreeSites(tmp_path) as sites, Producer(sites) as producer:
+        await producer.reaches(200)
+        stood = sites.leader()
+        assert stood is not None
+        starts, epoch = stood.starts, stood.says()["epoch"]
+        stood.send(signal.SIGSTOP)
+        await asyncio.sleep(5)
+        assert sites.leader() is not stood
+        stood.send(signal.SIGCONT)
+        await producer.reaches(200)
+        await sites.in_sync()
+        assert stood.starts == starts + 1 and stood.says()["epoch"] > epoch
+        await all_killed(sites, producer)
+    check_disks(sites, producer)
