@@ -5,6 +5,7 @@
                 before anything refers to it; and when the loss of a store is accepted, with a greater incarnation
     secret      32 bytes as hex, for the links of this site; readable by its owner only
     pipeline.token  whoever can read it may read and write all messages through the reader (actors.reader.token)
+    sites.json  of several sites what the site process told last (actors.sites.server); it may be lost
     run.json    where the present run keeps its sockets, and who launched it: lets `status` and `down` find it, and the next `up` clear up
     reserve     room for a start on a full disk (actors.reserve)
     restoring   a restore into this directory has not ended (actors.backup.restoring): no broker starts in it

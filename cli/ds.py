@@ -1,20 +1,25 @@
 """`holdfast ds`, and `emqx_ctl ds`: sites, shards and their replicas, under the names and in the layout of EMQX 5.7.
 
-With one site nothing can be moved, so commands that would move replicas say that there is nothing to do, or why it cannot be.
+With one site nothing can be moved, so commands that would move replicas say that there is nothing to do, or why it cannot be.  With several
+the site process of the broker in the data directory is asked, and does it (actors.sites.desk).
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
-from collections.abc import Callable
-from typing import Annotated, NoReturn
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
+from actors.asking import NotReached, running
 from actors.datadir import DirectoryError
-from actors.inquiry.sites import STORAGE, Refused, ShardInfo, Sites, forget, join, leave, look, set_replicas
-from cli.asked import DataDir, Json, print_json
+from actors.inquiry.sites import STORAGE, Refused, ShardInfo, Sites, declare_lost, forget, join, leave, look, set_replicas
+from actors.sites.whereabouts import SITES_FILE
+from actors.topology import Topology
+from cli.asked import DataDir, Json, print_json, table
 from cli.paths import data_path
 from cli.stores import refuse
 
@@ -22,6 +27,7 @@ USAGE = """ds info                                    # Sites, shards and replic
 ds set-replicas <storage>|all <site> ...   # Change the set of replicas of a durable storage
 ds join <storage>|all <site>               # Add a replica of the storage on the site
 ds leave <storage>|all <site>              # Remove the replica of the storage from the site
+ds lost <site>                             # Say that a site that is down does not come back
 ds forget <site>                           # Remove a site that is lost for ever"""
 UNCLAIMED = """(!) UNCLAIMED
 (!) This data directory has no site yet.
@@ -41,14 +47,24 @@ def ds(context: typer.Context) -> None:
         print(USAGE)
 
 
+Answer = TypeVar("Answer")
+
+
 @app.command()
-def info(data_dir: DataDir = "./data", as_json: Json = False) -> None:
+def info(
+    data_dir: DataDir = "./data",
+    as_json: Json = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also who leads, what is in sync, and how far the others are behind.")] = False,
+) -> None:
     """Which sites there are, and where the replicas of each shard lie."""
     sites = _sites(data_dir)
     if as_json:
         print_json(sites)
-    else:
-        print(laid_out(sites))
+        return
+    print(laid_out(sites))
+    if verbose and sites.register:
+        print(f"\nREPLICATION ({sites.register}):")
+        table(("Shard", "Leader", "Epoch", "In sync", "Entries behind"), [_replication(one) for one in sites.shards])
 
 
 @app.command("set-replicas")
@@ -58,11 +74,7 @@ def set_(
     data_dir: DataDir = "./data", as_json: Json = False,
 ) -> None:  # fmt: skip
     """Say which sites have replicas."""
-    known = _known(storage, data_dir)
-    try:
-        set_replicas(known, sites)
-    except Refused as error:
-        _fail(f"Unable to update replicas: {error}")
+    _moved("set-replicas", lambda known: set_replicas(known, sites), storage, sites, data_dir)
     _say("ok", as_json)
 
 
@@ -72,22 +84,35 @@ app.command("set_replicas", hidden=True)(set_)
 @app.command("join")
 def join_(storage: Storage, site: Site, data_dir: DataDir = "./data", as_json: Json = False) -> None:
     """Let a site have replicas."""
-    _change(join, storage, site, data_dir, as_json)
+    changed = _moved("join", lambda known: join(known, site), storage, [site], data_dir)
+    _say("ok" if changed else "unchanged", as_json)
 
 
 @app.command("leave")
 def leave_(storage: Storage, site: Site, data_dir: DataDir = "./data", as_json: Json = False) -> None:
     """Let a site have no replicas any more."""
-    _change(leave, storage, site, data_dir, as_json)
+    changed = _moved("leave", lambda known: leave(known, site), storage, [site], data_dir)
+    _say("ok" if changed else "unchanged", as_json)
+
+
+@app.command("lost")
+def lost_(site: Site, data_dir: DataDir = "./data", as_json: Json = False) -> None:
+    """Say that a site that is down does not come back."""
+    try:
+        changed = _asked("lost", lambda known: declare_lost(known, site), [site], data_dir)
+    except Refused as error:
+        _fail(f"Unable to declare the site lost: {error}")
+    _say("ok" if changed else "unchanged", as_json)
 
 
 @app.command("forget")
 def forget_(site: Site, data_dir: DataDir = "./data") -> None:
     """Forget a site that does not come back."""
     try:
-        forget(_sites(data_dir), site)
+        _asked("forget", lambda known: forget(known, site), [site], data_dir)
     except Refused as error:
         _fail(f"Unable to forget site: {error}")
+    _say("ok", as_json=False)
 
 
 # ---------------------------------------------------------------------------------------------------- words
@@ -98,11 +123,11 @@ def laid_out(sites: Sites) -> str:
     if not sites.this:
         return f"THIS SITE:\n{UNCLAIMED}"
     lines = ["THIS SITE:", sites.this, "", "SITES:"]
-    lines += [f"{one.site}{_GAP}'{one.node}'{_GAP}{'    up' if one.up else '(x) down'}" for one in sites.sites]
+    lines += [f"{one.site}{_GAP}'{one.node}'{_GAP}{_status(one.up, one.lost)}" for one in sites.sites]
     lines += ["", "SHARDS:", f"{'Shard':<{_SHARD_COLUMN}}Replicas"]
     # As texts: messages/10 comes before messages/2.
     shards = sorted(sites.shards, key=lambda one: f"{one.storage}/{one.shard}")
-    lines += [_shard(one) for one in shards]
+    lines += [_shard(one, sites.lost) for one in shards]
     moving = [one for one in shards if one.transitions]
     if moving:
         lines += ["", "REPLICA TRANSITIONS:", f"{'Shard':<{_SHARD_COLUMN}}Transitions"]
@@ -110,10 +135,21 @@ def laid_out(sites: Sites) -> str:
     return "\n".join(lines)
 
 
-def _shard(one: ShardInfo) -> str:
+def _shard(one: ShardInfo, lost: frozenset[str]) -> str:
     """The mark of a replica stands before its site."""
-    replicas = "  ".join(f"{'   ' if replica.up else '(x)'} {replica.site}" for replica in one.replicas)
-    return f"{_name(one):<{_SHARD_COLUMN - 4}}{replicas}"
+    marks = ["(!)" if replica.site in lost else "   " if replica.up else "(x)" for replica in one.replicas]
+    replicas = "  ".join(f"{mark} {replica.site}" for mark, replica in zip(marks, one.replicas, strict=True))
+    return f"{_name(one):<{_SHARD_COLUMN - 4}}{replicas}".rstrip()
+
+
+def _status(up: bool, lost: bool) -> str:
+    return "(!) LOST" if lost else "    up" if up else "(x) down"
+
+
+def _replication(one: ShardInfo) -> list[str]:
+    in_sync = ", ".join(one.in_sync) if one.writable else f"{', '.join(one.in_sync)}: too few, nothing is stored"
+    behind = ", ".join(f"{site} {entries:,}" for site, entries in one.behind.items() if entries)
+    return [_name(one), one.leader or "nobody yet", str(one.epoch), in_sync, behind or "none known"]
 
 
 def _name(one: ShardInfo) -> str:
@@ -132,25 +168,53 @@ def _fail(words: str) -> NoReturn:
 # ---------------------------------------------------------------------------------------------------- parts
 
 
-def _change(changes: Callable[[Sites, str], bool], storage: str, site: str, data_dir: str, as_json: bool) -> None:
-    known = _known(storage, data_dir)
-    try:
-        changed = changes(known, site)
-    except Refused as error:
-        _fail(f"Unable to update replicas: {error}")
-    _say("ok" if changed else "unchanged", as_json)
-
-
-def _known(storage: str, data_dir: str) -> Sites:
+def _moved(verb: str, here: Callable[[Sites], bool], storage: str, words: list[str], data_dir: str) -> bool:
     if storage not in (STORAGE, "all"):
         _fail("Unknown durable storage")
-    return _sites(data_dir)
+    try:
+        return _asked(verb, here, words, data_dir)
+    except Refused as error:
+        _fail(f"Unable to update replicas: {error}")
+
+
+def _asked(verb: str, here: Callable[[Sites], bool | None], words: list[str], data_dir: str) -> bool:
+    """Whether anything was to change.  here: what one site says.  Raises Refused."""
+    several = _several(data_dir)
+    if several is None:
+        return bool(here(_sites(data_dir)))
+    from actors.sites.asked import ask
+
+    return bool(_answered(ask(several, verb, *words)))
+
+
+def _several(data_dir: str) -> Topology | None:
+    """Of a broker that is one of several sites; None: it stands alone."""
+    path = data_path(data_dir)
+    try:
+        topology = running(path)
+    except NotReached:
+        if (path / SITES_FILE).exists():
+            refuse(f"The broker in {path} does not run, and it is one of several sites: ask at another one.")
+        return None
+    return None if topology.sites is None else topology
+
+
+def _answered(question: Coroutine[Any, Any, Answer]) -> Answer:
+    try:
+        return asyncio.run(question)
+    except NotReached as error:
+        refuse(f"{error}.")
 
 
 def _sites(data_dir: str) -> Sites:
     path = data_path(data_dir)
     if not path.is_dir():
         refuse(f"{path} is not the data directory of a broker: name it with --data-dir.")
+    several = _several(data_dir)
+    if several is not None:
+        from actors.sites.asked import ask_info
+
+        return _answered(ask_info(several))
     try:
         return look(path)
     except DirectoryError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Annotated, Any, Final, Literal
 
@@ -12,7 +13,8 @@ from pydantic import BaseModel
 from actors.admin.broker import Broker
 from actors.admin.errors import ANSWERS, Error, bad_request, not_found
 from actors.admin.shapes import API
-from actors.inquiry.sites import STORAGE, Refused, ShardInfo, Sites, forget, join, leave, look, set_replicas
+from actors.inquiry.sites import STORAGE, Refused, ShardInfo, Sites, declare_lost, forget, join, leave, look, set_replicas
+from actors.sites.asked import ask, ask_info
 
 DISABLED = "Durable storage is disabled"
 SITES_MAX = 100
@@ -75,7 +77,19 @@ def add(app: FastAPI, broker: Broker) -> None:
     async def sites() -> Sites:
         if not broker.config.durable_sessions.enable:
             raise not_found(DISABLED)
+        if broker.topology.sites is not None:
+            return await ask_info(broker.topology)
         return await broker.look(lambda: look(broker.topology.data_dir))
+
+    async def change(verb: str, here: Callable[[], object], *words: str) -> None:
+        """here: what one site says."""
+        try:
+            if broker.topology.sites is not None:
+                await ask(broker.topology, verb, *words)
+            else:
+                here()
+        except Refused as error:
+            raise bad_request(str(error)) from None
 
     @app.get(f"{ds}/sites", response_model=list[str], responses=enabled, tags=TAGS)
     async def site_ids() -> JSONResponse:
@@ -92,10 +106,16 @@ def add(app: FastAPI, broker: Broker) -> None:
     async def forget_site(site: SiteId) -> Response:
         """Forget a site that does not come back."""
         known = await sites()
-        try:
-            forget(known, _site(known, site))
-        except Refused as error:
-            raise bad_request(str(error)) from None
+        id = _site(known, site)
+        await change("forget", lambda: forget(known, id), id)
+        return Response(status_code=204)
+
+    @app.put(f"{ds}/sites/{{site}}/lost", status_code=204, response_class=Response, responses=_TAKEN, tags=TAGS)
+    async def lose_site(site: SiteId) -> Response:
+        """Say that a site that is down does not come back."""
+        known = await sites()
+        id = _site(known, site)
+        await change("lost", lambda: declare_lost(known, id), id)
         return Response(status_code=204)
 
     @app.get(f"{ds}/storages", response_model=list[str], responses=enabled, tags=TAGS)
@@ -109,7 +129,7 @@ def add(app: FastAPI, broker: Broker) -> None:
         """A storage with its shards and their replicas."""
         known = await sites()
         _storage(ds)
-        return JSONResponse({"name": STORAGE, "shards": [of_shard(one) for one in known.shards]})
+        return JSONResponse({"name": STORAGE, "shards": [of_shard(one, known.lost) for one in known.shards]})
 
     @app.get(f"{ds}/storages/{{ds}}/replicas", response_model=list[str], responses=enabled, tags=TAGS)
     async def replicas(ds: StorageName) -> JSONResponse:
@@ -123,23 +143,26 @@ def add(app: FastAPI, broker: Broker) -> None:
         """Say which sites have replicas."""
         known = await sites()
         _storage(ds)
-        return _taken(lambda: set_replicas(known, wanted))
+        await change("set-replicas", lambda: set_replicas(known, wanted), *wanted)
+        return JSONResponse("OK", 202)
 
     @app.put(f"{ds}/storages/{{ds}}/replicas/{{site}}", status_code=202, response_model=Literal["OK"], responses=_TAKEN, tags=TAGS)
     async def add_replica(ds: StorageName, site: SiteId) -> JSONResponse:
         """Let a site have replicas."""
         known = await sites()
         _storage(ds)
-        return _taken(lambda: join(known, site))
+        await change("join", lambda: join(known, site), site)
+        return JSONResponse("OK", 202)
 
     @app.delete(f"{ds}/storages/{{ds}}/replicas/{{site}}", status_code=202, response_model=Literal["OK"], responses=_TAKEN, tags=TAGS)
     async def remove_replica(ds: StorageName, site: SiteId) -> JSONResponse:
         """Let a site have no replicas any more."""
         known = await sites()
         _storage(ds)
-        if site.upper() != known.this:
+        if site.upper() not in {replica.site for one in known.shards for replica in one.replicas}:
             raise not_found("Site is not part of replica set")
-        return _taken(lambda: leave(known, site))
+        await change("leave", lambda: leave(known, site), site)
+        return JSONResponse("OK", 202)
 
 
 def of_site(known: Sites, site: str) -> dict[str, Any]:
@@ -149,15 +172,15 @@ def of_site(known: Sites, site: str) -> dict[str, Any]:
         moving = _moving(shard)
         for replica in shard.replicas:
             if replica.site == site:
-                about = {"storage": shard.storage, "id": str(shard.shard), "status": _status(replica.up)}
+                about = {"storage": shard.storage, "id": str(shard.shard), "status": _status(replica.up, site in known.lost)}
                 shards.append(about | ({"transition": moving[site]} if site in moving else {}))
     return {"node": one.node, "up": one.up, "shards": shards}
 
 
-def of_shard(shard: ShardInfo) -> dict[str, Any]:
+def of_shard(shard: ShardInfo, lost: frozenset[str] = frozenset()) -> dict[str, Any]:
     return {
         "id": str(shard.shard),
-        "replicas": [{"site": replica.site, "status": _status(replica.up)} for replica in shard.replicas],
+        "replicas": [{"site": replica.site, "status": _status(replica.up, replica.site in lost)} for replica in shard.replicas],
         "transitions": [{"site": site, "transition": change} for site, change in _moving(shard).items()],
     }
 
@@ -167,8 +190,8 @@ def _moving(shard: ShardInfo) -> dict[str, Change]:
     return {text[1:]: "joining" if text.startswith("+") else "leaving" for text in shard.transitions}
 
 
-def _status(up: bool) -> Status:
-    return "up" if up else "down"
+def _status(up: bool, lost: bool) -> Status:
+    return "lost" if lost else "up" if up else "down"
 
 
 def _site(known: Sites, site: str) -> str:
@@ -180,11 +203,3 @@ def _site(known: Sites, site: str) -> str:
 def _storage(name: str) -> None:
     if name != STORAGE:
         raise not_found(f"Durable storage not found: {name}")
-
-
-def _taken(change: Any) -> JSONResponse:
-    try:
-        change()
-    except Refused as error:
-        raise bad_request(str(error)) from None
-    return JSONResponse("OK", 202)

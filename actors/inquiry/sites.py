@@ -108,6 +108,13 @@ def leave(known: Sites, site: str) -> bool:
     return False
 
 
+def declare_lost(known: Sites, site: str) -> bool:
+    """Raises Refused, always: who asks is the only site."""
+    if site.upper() != known.this:
+        raise Refused(f"Site not found: {site}")
+    raise Refused("Site is still up" if known.sites[0].up else "Site is the only one")
+
+
 def forget(known: Sites, site: str) -> None:
     """Raises Refused, always: the only site cannot be forgotten, and others are not known."""
     if site.upper() != known.this:

@@ -4,7 +4,8 @@ Twice a second it looks into the register, and at what the replicas of this site
 (actors.sites.whereabouts); by that every process of this site dials.  It allocates the first copies, claims the steps of membership that a
 leader cannot know of, and answers operators.  Nothing safe rests on it: while this process is away shards go on, and are taken over.
 
-`sites.json` appears when this site has taken its place, and not before: a second data directory with the same id gets none.
+`sites.json` appears when this site has taken its place, or had it, at the same address, when it ran before; so a second data directory with
+the same id gets none, and a site that starts while the register is away dials the others all the same.
 
 Always holds: a register that does not answer changes nothing of what was told; it is an alarm, and a line of the log.
 """
@@ -41,8 +42,8 @@ from actors.sites.peers import ROLE as SITE
 from actors.sites.peers import Peers, Served, probe, stop_all
 from actors.sites.records import Cluster, SiteRecord
 from actors.sites.view import places, shown
+from actors.sites.whereabouts import SITES_FILE, tell_sites
 from actors.sites.whereabouts import Sites as Places
-from actors.sites.whereabouts import tell_sites
 from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
 from actors.wire import Wire
 from config.register import standing
@@ -101,6 +102,7 @@ class SiteServer:
         if self._announcement is not None:
             return self._announcement
         await self._listen()
+        self._recall()
         register = self._asked
         assert register is not None
         await agree(register, self._cluster)
@@ -182,6 +184,19 @@ class SiteServer:
             server = LinkServer(at, Door(owners), self._wire, SITE, self._instance)
             await server.start()
             self._server = server
+
+    def _recall(self) -> None:
+        """What was told last: it is in the data directory too, and is of use if this site is still where it was."""
+        run, remembered = self._topology.run_dir / SITES_FILE, self._topology.data_dir / SITES_FILE
+        if run.exists():
+            return
+        try:
+            found = Places.from_json(remembered.read_text(encoding="utf-8"))
+        except (OSError, ValueError, TypeError):
+            return
+        own = found.sites.get(self._topology.site)
+        if own is not None and (own.host, own.port) == (self._record.host, self._record.port):
+            tell_sites(self._topology.run_dir, found)
 
     async def _is_up(self, record: SiteRecord) -> bool:
         answered = await probe(record, self._wire, self._instance)
@@ -265,6 +280,7 @@ class SiteServer:
         if now != self._told:
             try:
                 tell_sites(self._topology.run_dir, now)
+                tell_sites(self._topology.data_dir, now)
             except OSError as error:
                 # A full disk: it is tried again at the next turn.
                 self._log.warning("sites.not_told", cause=str(error))

@@ -10,9 +10,10 @@ import pytest
 from actors.alarms import read_alarms
 from actors.sites.asked import ask, ask_info
 from actors.sites.claiming import CannotJoin
-from actors.sites.whereabouts import LedBy
+from actors.sites.whereabouts import SITES_FILE, LedBy
 from actors.topology import Topology
 from shards.replication.configuration import Configuration, taken_over
+from shards.replication.ports import RegisterAway
 from tests.actors.register.etcds import etcds, ready
 from tests.actors.sites.several import (
     changed,
@@ -225,3 +226,18 @@ async def test_all_of_it_with_a_register_in_etcd(tmp_path: Path) -> None:
                 member.resume()
                 await until(lambda: not any("register" in alarms(topology) for topology in three))
             assert not (three[0].data_dir / "register").exists()
+
+
+async def test_a_site_that_starts_while_the_register_is_away_goes_by_what_it_knew(tmp_path: Path) -> None:
+    """Where it is still where it was; a copy of its data directory elsewhere is told nothing."""
+    with topologies(tmp_path, 3) as three:
+        async with running(*three):
+            await until(lambda: all(len(told(topology).sites) == 3 for topology in three))
+        for topology in (three[1], moved(three[1], 9)):
+            (topology.run_dir / SITES_FILE).unlink(missing_ok=True)
+            alone = server(topology)
+            with pytest.raises(RegisterAway):
+                await alone.start()
+            await alone.stop()
+            known = (topology.run_dir / SITES_FILE).exists()
+            assert known == (topology is three[1])
