@@ -65,8 +65,10 @@ class LeadingShard(ShardServing):
         await self._access.start()
         self._begin()
 
-    async def end(self) -> None:
-        """In order: what was taken is committed."""
+    async def end(self, why: str) -> None:
+        """In order: whoever is linked is cut off with this sentence, and what was taken is committed."""
+        for link in list(self._links.values()):
+            link.close(why)
         await self._end()
 
     def told(self, effect: Committed) -> None:

@@ -111,7 +111,10 @@ class ReplicaServer:
             if task is not None:
                 task.cancel()
         if self._leading is not None and self._serves:
-            await self._leading.end()
+            # Other copies stay linked: without them nothing is committed.
+            self._serves = False
+            await self._leading.end("this process stops")
+            await self._shell.hand_over()
         await self._leave()
         await self._register.close()
         log.info("replica.stopped", shard=self._index)
@@ -187,8 +190,9 @@ class ReplicaServer:
                 if self._leading is not None:
                     self._leading.told(effect)
             case SteppedDown(reason):
-                if self._leading is not None:
-                    self._status.tell(self._shell.replica)
+                self._status.tell(self._shell.replica)
+                # One that is about to stop has asked for it.
+                if self._leading is not None and self._started is not None:
                     die("shard.deposed", shard=self._index, cause=f"{reason}; it begins anew and follows")
             case Dismissed():
                 replica = self._shell.replica

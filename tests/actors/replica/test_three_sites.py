@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.actors.replica.three_sites import TAKEOVER_S, Producer, ThreeSites, check_disks
+from tests.actors.replica.three_sites import NAMES, TAKEOVER_S, Producer, ThreeSites, check_disks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -83,5 +84,46 @@ async def test_a_leader_that_stood_still_answers_nothing_of_its_epoch(tmp_path: 
         await producer.reaches(200)
         await sites.in_sync()
         assert stood.starts == starts + 1 and stood.says()["epoch"] > epoch
+        await all_killed(sites, producer)
+    check_disks(sites, producer)
+
+
+async def test_a_leader_that_stops_in_order_hands_over(tmp_path: Path) -> None:
+    """Another leads sooner than silence would have told it to; what was taken is answered by either."""
+    async with ThreeSites(tmp_path) as sites, Producer(sites) as producer:
+        await producer.reaches(200)
+        leader = sites.leader()
+        assert leader is not None
+        await leader.stop()
+        assert sites.leader() is not leader
+        await producer.reaches(100)
+        leader.keep()
+        await sites.in_sync()
+        await all_killed(sites, producer)
+    check_disks(sites, producer)
+
+
+async def test_a_disk_that_is_lost_is_another_copy_and_a_dismissed_one_is_erased(tmp_path: Path) -> None:
+    """The site leaves and joins; so does one whose disk is whole, and gets a new copy too."""
+    async with ThreeSites(tmp_path) as sites, Producer(sites) as producer:
+        await producer.reaches(200)
+        leader = sites.leader()
+        assert leader is not None
+        lost, other = (site for site in sites.sites.values() if site is not leader)
+        former = lost.says()["rid"]
+        await lost.down()
+        shutil.rmtree(lost.directory / "shards")
+        lost.keep()
+        await sites.target(leader.name, other.name)
+        await sites.target(*NAMES)
+        await sites.in_sync()
+        assert former not in (await sites.record()).replicas and lost.says()["rid"] != former
+        former = other.says()["rid"]
+        await sites.target(leader.name, lost.name)
+        async with asyncio.timeout(60):
+            while other.says()["rid"] == former:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        await sites.target(*NAMES)
+        await sites.in_sync()
         await all_killed(sites, producer)
     check_disks(sites, producer)

@@ -36,7 +36,8 @@ from shards.generations import Generations
 from shards.housekeeping import AGE_ROW, POSITION_ROW
 from shards.messages import header
 from shards.replication.applying import APPLIED_ROW
-from shards.replication.configuration import Configuration, Rid, first, site_of
+from shards.replication.configuration import Configuration, Rid, first, site_of, targeted
+from shards.replication.ports import Outcome
 from shards.replication.register import NO_VALUE
 from shards.steady import WALL_ROW
 from shards.store import Store
@@ -120,6 +121,13 @@ class Site:
         if self._keeper is not None:
             await self._keeper
 
+    async def stop(self) -> None:
+        """Ended in order, and not started again."""
+        self.wanted = False
+        assert self.process is not None and self.process.stdin is not None and self._keeper is not None
+        self.process.stdin.close()
+        await self._keeper
+
     def says(self) -> dict[str, Any]:
         try:
             row: dict[str, Any] = json.loads((self.topology.run_dir / "replica-0.json").read_text())
@@ -184,6 +192,18 @@ class ThreeSites:
     def endpoint(self) -> Endpoint | None:
         leader = self.leader()
         return None if leader is None else Endpoint(host=HOSTS[leader.name], port=leader.port + 1)
+
+    async def target(self, *names: str) -> None:
+        """As an operator says it: copies shall be on these sites."""
+        while True:
+            held = await self.register.read(shard_key(0))
+            assert held is not None
+            new = targeted(Configuration.unpack(held.value), names, secrets.token_hex(8))
+            if await self.register.cas(shard_key(0), held.version, new.pack()) is Outcome.DONE:
+                break
+        async with asyncio.timeout(60):
+            while {site_of(rid) for rid in (await self.record()).replicas} != set(names):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
 
     async def in_sync(self, within_s: float = 60) -> None:
         """All copies are."""
