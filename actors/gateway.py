@@ -118,7 +118,7 @@ class GatewayServer:
         name = incarnation_of(topology, "gateway", self._index)
         slots = SlotTable.initial(topology.n_shards)
         rng = random.Random(secrets.randbits(64))
-        self._core = GatewayCore(name, slots, topology.n_sessions, gateway_options(config), rng)
+        self._core = GatewayCore(name, slots, topology.n_sessions, gateway_options(config), rng, roams=topology.sites is not None)
         self._pump = Pump(self._tick)
         self._complaints = Sparing("client.malformed")
         self._doors = Doors(self, self._index, topology.run_dir, member_name("gateway", self._index))

@@ -52,6 +52,8 @@ class SessionServer:
         self._settling: asyncio.Task[None] | None = None
         self._fault = ""
         """Why it could not begin."""
+        self._epoch = 0
+        """Of its shard, as heard of last."""
         self._before: Counter[str] = Counter()
         """What cores that are over have counted."""
 
@@ -130,19 +132,35 @@ class SessionServer:
         if self._settling is None or self._settling.done():
             self._settling = asyncio.get_running_loop().create_task(self._settle())
 
+    @property
+    def _led(self) -> int:
+        """The epoch in which its shard is led, as far as was heard; 0 with one site."""
+        whereabouts = self._whereabouts
+        led = whereabouts.known.leads.get(self._index) if isinstance(whereabouts, SeveralSites) else None
+        return 0 if led is None else led.epoch
+
     async def _settle(self) -> None:
-        while self._wanted != (self._serving is not None):
-            if self._serving is not None:
-                await self._end(self._serving)
-                continue
-            try:
-                await self._begin()
-            except OSError as error:
-                self._fault = f"cannot listen yet: {error}"
-                log.error("session.cannot_serve_yet", index=self._index, cause=str(error))
-                await asyncio.sleep(BEGIN_AGAIN_S)
+        while True:
+            serving, led = self._serving, self._led
+            # Each takeover takes the next epoch: behind more than one of this site somebody else may have led in between.
+            if serving is not None and (not self._wanted or led > self._epoch + 1):
+                await self._end(serving)
+            elif serving is None and self._wanted:
+                await self._try_to_begin()
+            else:
+                self._epoch = led
+                return
+
+    async def _try_to_begin(self) -> None:
+        try:
+            await self._begin()
+        except OSError as error:
+            self._fault = f"cannot listen yet: {error}"
+            log.error("session.cannot_serve_yet", index=self._index, cause=str(error))
+            await asyncio.sleep(BEGIN_AGAIN_S)
 
     async def _begin(self) -> None:
+        self._epoch = self._led
         serving = Serving(self._topology, self._index, self._served, self._whereabouts, self._steady, self._config)
         await serving.begin()
         self._serving, self._fault = serving, ""

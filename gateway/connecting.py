@@ -21,6 +21,7 @@ from gateway.connection import HELD, Connection, Phase
 from gateway.delaying import DELAYED
 from gateway.ephemeral import EphemeralSession
 from gateway.events import LookForEnd, Opened
+from gateway.moving import Moving
 from gateway.permitting import entitle
 from gateway.persisting import PERSISTED
 from gateway.reasons import LOST_MESSAGES, WORDS
@@ -33,7 +34,7 @@ from mqtt.packets import MQTT_5, Connack, Connect, Item, Properties
 from mqtt.packets import Will as WillOfPacket
 from mqtt.reason import ReasonCode
 from mqtt.topics import is_shared
-from sessions.frames import Attach, Attached
+from sessions.frames import Attach, Attached, Hold
 from shards.frames import NORMAL, Check, Connected, Will
 from shards.frames import Connect as ConnectEntry
 
@@ -56,6 +57,7 @@ class Connecting:
         self._closing = closing
         self._authenticating = authenticating
         self._note_newest = note_newest
+        self._moving = Moving(state)
         self._superseded_early: dict[int, None] = {}
         self._looked: deque[tuple[int, int]] = deque()
         """Sockets that were looked for, and when their homes are asked."""
@@ -199,14 +201,20 @@ class Connecting:
             self.ask_home(connection)
 
     def turn(self, now_ms: int) -> None:
-        """Those who were looked for and are still there go on."""
+        """Those who were looked for and are still there go on, and those whose session actor is linked again."""
         while self._looked and self._looked[0][0] <= now_ms:
             connection = self._state.by_socket.get(self._looked.popleft()[1])
             if connection is not None:
                 self.ask_home(connection)
+        quiet, late = self._moving.due()
+        for connection in quiet:
+            self._attach(connection)
+        for connection in late:
+            self._closing.close(connection, ReasonCode.SERVER_SHUTTING_DOWN, "session actor lost, and what it had sent is not acknowledged")
 
     def next_ms(self) -> int | None:
-        return self._looked[0][0] if self._looked else None
+        looked_ms, moving_ms = self._looked[0][0] if self._looked else None, self._moving.next_ms()
+        return moving_ms if looked_ms is None else looked_ms if moving_ms is None else min(looked_ms, moving_ms)
 
     # ---------------------------------------------------------------- the home has answered
     def not_yet(self, connection: Connection, reply: Connected) -> None:
@@ -278,22 +286,25 @@ class Connecting:
 
     def session_linked(self, session: int) -> None:
         self._state.sessions_linked[session] = None
+        self._moving.linked(session)
         for connection in self._state.by_conn.values():
             if connection.phase is Phase.ATTACHING and connection.session == session:
                 self._attach(connection)
 
     def session_lost(self, session: int) -> None:
-        """Who is online there is closed; who waits to be attached waits for the next link."""
+        """Who is online there is closed, unless it may stay; who waits to be attached waits for the next link."""
         self._state.sessions_linked.pop(session, None)
         for connection in list(self._state.by_conn.values()):
             if connection.session != session:
                 continue
             connection.attached = False
-            if connection.phase is Phase.ONLINE:
+            if connection.phase is Phase.ONLINE and not self._moving.keeps(connection):
                 self._closing.close(connection, ReasonCode.SERVER_SHUTTING_DOWN, "session actor lost")
 
     def attached(self, connection: Connection, frame: Attached) -> bool:
         """Whether the connection is online now."""
+        if connection.moving and connection.attached and connection.phase is Phase.ONLINE:
+            return self._moved(connection, frame)
         if connection.phase is not Phase.ATTACHING:
             return False
         if frame.code:
@@ -304,11 +315,30 @@ class Connecting:
             return False
         return self._accept(connection, LOST_MESSAGES if frame.lost else "")
 
+    def _moved(self, connection: Connection, frame: Attached) -> bool:
+        """Another session actor has its session, or refuses it."""
+        state = self._state
+        connection.moving = False
+        if frame.code:
+            connection.attached = False
+            self._closing.close(connection, ReasonCode.SERVER_SHUTTING_DOWN, "the session actor refused the connection")
+            return False
+        state.counters.connections_moved += 1
+        if connection.congested and (state.options.store_qos0 or connection.zeros):
+            state.outbox.to_session(connection.session, Hold(connection.conn, True))
+        return True
+
+    def check(self) -> None:
+        self._moving.check()
+
     def _attach(self, connection: Connection) -> None:
         connection.attached = True
+        connection.given = connection.answers = 0
+        connection.releasing = {} if self._state.roams else None
         attach = Attach(
             connection.client, connection.conn, connection.session_id, connection.present, connection.version, connection.receive_max,
-            connection.memory, connection.expiry_s if connection.memory else 0, *connection.zone.reads, owner=connection.owner,
+            connection.memory, connection.expiry_s if connection.memory else 0, *connection.zone.reads,
+            owner=connection.owner, moved=connection.moving,
         )  # fmt: skip
         self._state.outbox.to_session(connection.session, attach)
 

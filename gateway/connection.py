@@ -75,12 +75,13 @@ class Connection:
     """One socket's state.  Hashed by identity; kept in dicts, never in sets, so that order is that of making."""
 
     __slots__ = (
-        "ack_ids", "ack_kind", "address", "aliases", "aliases_out", "answered", "asker", "assigned", "attached", "attempts",
+        "ack_ids", "ack_kind", "address", "aliases", "aliases_out", "answered", "answers", "asker", "assigned", "attached", "attempts",
         "auth_method", "batch", "client", "congested", "conn", "contended", "deferred", "ends_ms", "ephemeral", "exchange", "expiry_s",
-        "gone", "guard", "heard_ms", "held", "home_until_ms", "identity", "keep_alive_ms", "last_word", "listener", "memory", "origin",
-        "out", "owner", "pace", "packet_max", "paused", "phase", "present", "problem", "profile", "qos1_unanswered", "qos2_in",
-        "qos2_since", "receive_max", "receive_max_in", "release", "relinked", "request", "second", "sent", "session", "session_id",
-        "shard", "shared_elsewhere", "since_ms", "socket", "subs", "subscribing", "touched", "unsubscribing", "version", "zeros", "zone",
+        "given", "gone", "guard", "heard_ms", "held", "home_until_ms", "identity", "keep_alive_ms", "last_word", "listener", "memory",
+        "moving", "origin", "out", "owner", "pace", "packet_max", "paused", "phase", "present", "problem", "profile",
+        "qos1_unanswered", "qos2_in", "qos2_since", "receive_max", "receive_max_in", "release", "releasing", "relinked", "request",
+        "second", "sent", "session", "session_id", "shard", "shared_elsewhere", "since_ms", "socket", "subs", "subscribing", "touched",
+        "unsubscribing", "version", "zeros", "zone",
     )  # fmt: skip
 
     def __init__(self, origin: Opened) -> None:
@@ -121,6 +122,12 @@ class Connection:
         """The session actor of a session that outlives its connection."""
         self.attached = False
         """The session actor was told of this connection, and not yet that it is over."""
+        self.moving = False
+        """ONLINE, and its session actor is another one, which has not attached it yet (gateway.moving)."""
+        self.given = self.answers = 0
+        """Of several sites: messages of QoS 1 and 2 from its session actor, and how many of them the client has answered first."""
+        self.releasing: dict[int, None] | None = None
+        """Of several sites: QoS 2 deliveries that the client has answered and not finished."""
         self.assigned = False
         """The client id is ours: the client gave none."""
         self.present = False

@@ -125,11 +125,11 @@ _PINGRESP = encode(MQTT_5, Pingresp())
 
 
 class GatewayCore:
-    """One gateway.  n_sessions: the session of shard i is worked for by session actor i % n_sessions."""
+    """One gateway.  n_sessions: the session of shard i is worked for by session actor i % n_sessions.  roams: as in State."""
 
-    def __init__(self, name: str, slot_table: SlotTable, n_sessions: int, options: Options, rng: Random) -> None:
+    def __init__(self, name: str, slot_table: SlotTable, n_sessions: int, options: Options, rng: Random, roams: bool = False) -> None:
         self.name = name
-        self._state = state = State(slot_table, n_sessions, options, rng)
+        self._state = state = State(slot_table, n_sessions, options, rng, roams)
         self._table = LiveTable(options.cached_topics_max)
         self._closing = Closing(state, self._table)
         self._asking = Asking(state)
@@ -495,4 +495,5 @@ class GatewayCore:
 
     def check(self) -> None:
         self._state.check()
+        self._connecting.check()
         self._table.check()

@@ -48,6 +48,7 @@ class Egress:
         dirty = state.outbox.dirty
         templates = [PublishTemplate(topic, body) for topic, body, _, _ in frame.messages]
         per_delivery = replayed = False
+        roams = state.roams
         size = 0
         for _, body, _, flags in frame.messages:
             size += len(body)
@@ -65,6 +66,8 @@ class Egress:
                 continue
             if connection.phase is not Phase.ONLINE:
                 continue
+            if roams:
+                connection.given += len(packet_ids) - packet_ids.count(0)
             asker = connection.asker
             if asker is not None and any(asker.must_wait(frame.messages[index][0]) for index in indexes):
                 self._deliver_later(asker, frame, templates, indexes, packet_ids, firsts, identifiers)
@@ -178,7 +181,10 @@ class Egress:
 
         One that may have been sent before ends by PUBREL and PUBCOMP: the client may hold its identifier from its former connection,
         and would take the next message under it for a repeat [MQTT-4.3.3-10]."""
+        connection.answers += packet_id > 0
         if first & 4 and first & _DUP:
+            if connection.releasing is not None:
+                connection.releasing[packet_id] = None
             self._state.outbox.acked(connection, PUBREC, [packet_id])
         elif first & 4:
             self._failed(connection, packet_id)
@@ -195,6 +201,8 @@ class Egress:
 
     def send_pubrel(self, connection: Connection, packet_ids: list[int], found: bool) -> None:
         if packet_ids:
+            if connection.releasing is not None:
+                connection.releasing.update(dict.fromkeys(packet_ids))
             self._pubrels(connection, packet_ids, packet_ids if found else [])
 
     # ---------------------------------------------------------------- acknowledgements of subscribers
@@ -202,6 +210,8 @@ class Egress:
         """PUBACK, PUBREC or PUBCOMP without an error."""
         session = connection.ephemeral
         if session is None:
+            if connection.releasing is not None:
+                _count(connection, connection.releasing, kind, packet_ids)
             self._state.outbox.acked(connection, int(kind), packet_ids)
             return
         second = connection.second
@@ -230,6 +240,7 @@ class Egress:
             return
         session = connection.ephemeral
         if session is None:
+            connection.answers += 1
             self._failed(connection, packet.packet_id)
         elif session.give_up(packet.packet_id):
             if connection.second is not None and packet.packet_id in connection.second.lent:
@@ -277,3 +288,14 @@ class Egress:
                     self._state.orphans.append(of_group if asker is None else of_group.refused())
             if session.stalled and asker is not None:
                 self._asking.stalled(asker, session.next_topics())
+
+
+def _count(connection: Connection, releasing: dict[int, None], kind: AckKind, packet_ids: list[int]) -> None:
+    """What a client has answered and finished, for when its session actor is lost (gateway.moving)."""
+    if kind is AckKind.PUBCOMP:
+        for packet_id in packet_ids:
+            releasing.pop(packet_id, None)
+        return
+    connection.answers += len(packet_ids)
+    if kind is AckKind.PUBREC:
+        releasing.update(dict.fromkeys(packet_ids))

@@ -103,6 +103,7 @@ class Counters:
     connections_accepted: int = 0
     connections_refused: int = 0
     connections_superseded: int = 0
+    connections_moved: int = 0
     connections_timed_out: int = 0
     protocol_errors: int = 0
     connects_received: int = 0

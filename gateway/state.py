@@ -55,6 +55,8 @@ class State:
     n_sessions: int
     options: Options
     rng: Random
+    roams: bool = False
+    """There are several sites: session actors are lost for longer, and clients stay meanwhile (gateway.moving)."""
     access: Access = OPEN
     """The rules in force."""
     counters: Counters = field(default_factory=Counters)

@@ -17,6 +17,7 @@ from gateway.closing import Closing
 from gateway.connection import Connection, Phase
 from gateway.groups import is_shared
 from gateway.live import LiveSub, LiveTable
+from gateway.moving import HELD_MAX
 from gateway.peers import Peer
 from gateway.permitting import Permitting
 from gateway.reasons import answer
@@ -87,6 +88,9 @@ class Subscribing:
 
     # ---------------------------------------------------------------- from the client
     def subscribe(self, connection: Connection, packet: Subscribe) -> None:
+        if connection.moving:
+            self._hold(connection, packet)
+            return
         identifiers = packet.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
         try:
@@ -121,7 +125,17 @@ class Subscribing:
         if not is_shared(row.filter) and (row.retain_handling == 0 or (row.retain_handling == 1 and new)):
             retained.append(sub)
 
+    def _hold(self, connection: Connection, packet: Subscribe | Unsubscribe) -> None:
+        """Its session actor is another one, which does not know it yet: the packet is read again when it does."""
+        if len(connection.held) < HELD_MAX:
+            connection.held.append(packet)
+        else:
+            self._closing.close(connection, ReasonCode.SERVER_SHUTTING_DOWN, f"{HELD_MAX} packets wait for its session actor")
+
     def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
+        if connection.moving:
+            self._hold(connection, packet)
+            return
         if connection.durable:
             if packet.packet_id in connection.unsubscribing:
                 self._closing.violation(connection, f"packet id {packet.packet_id} is in use by another UNSUBSCRIBE")

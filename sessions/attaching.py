@@ -172,7 +172,7 @@ class Attaching:
             # Somebody was faster, or the session has ended, or the shard could not say.
             self._refuse(waiting.link, frame)
             return
-        session, unfinished = restore(self._state, frame.client, frame.session_id, waiting.home.shard, told.rows)
+        session, unfinished = restore(self._state, frame.client, frame.session_id, waiting.home.shard, told.rows, frame.moved)
         self._state.sessions[frame.client] = session
         self._attached(session, waiting)
         for sub in unfinished:
@@ -193,7 +193,9 @@ class Attaching:
             for sub in session.subs.values()
             if not sub.ends
         ]
-        state.to_gateway(waiting.link, Attached(frame.conn, 0, subscriptions, lost=self._tell_loss(session, frame.version)))
+        state.to_gateway(
+            waiting.link, Attached(frame.conn, 0, subscriptions, lost=self._tell_loss(session, 0 if frame.moved else frame.version))
+        )
         self._reading.attach(session, frame.receive_max)
         self._acks.resume(session)
         if session.has_changes:

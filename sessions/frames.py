@@ -34,7 +34,8 @@ class Attach(NamedTuple):
 
     batch_size, idle_poll_ms, renew_streams_ms: sessions.options.ReadOverrides of the connection's zone.
     memory: as in Connected; the actor refuses a session that lives in the memory of another owner.  expiry_s: how long a
-    session in memory outlives this connection.  owner: as in Connected."""
+    session in memory outlives this connection.  owner: as in Connected.  moved: the connection is open already, and another actor had
+    it, which may have sent what no row knows of."""
 
     client: bytes
     conn: int
@@ -48,6 +49,7 @@ class Attach(NamedTuple):
     idle_poll_ms: int | None = None
     renew_streams_ms: int | None = None
     owner: int = 0
+    moved: bool = False
 
 
 class Attached(NamedTuple):

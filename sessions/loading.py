@@ -30,9 +30,9 @@ from shards.rows import (
 
 
 def restore(
-    state: State, client: bytes, session_id: int, home: int, rows: Sequence[tuple[bytes, bytes, bytes]]
+    state: State, client: bytes, session_id: int, home: int, rows: Sequence[tuple[bytes, bytes, bytes]], moved: bool = False
 ) -> tuple[Session, list[Subscription]]:
-    """The session, and subscriptions whose adding was interrupted."""
+    """The session, and subscriptions whose adding was interrupted.  moved: as in Attach."""
     families = (SUBSCRIPTION, PLACE, RANGE, PROGRESS, LOSS, DELIVERY)
     by_family: dict[bytes, list[tuple[bytes, bytes]]] = {family: [] for family in families}
     for family, suffix, value in rows:
@@ -40,6 +40,7 @@ def restore(
     progress = ProgressRow(1, 0, 1, 0, 0, 1, 0, [])
     for _, value in by_family[PROGRESS]:
         progress = ProgressRow(*unpack_row(value))
+    repeats = progress.online or moved
     one = Track(1, progress.committed1, progress.next1, progress.sent1)
     two = Track(2, progress.committed2, progress.next2, progress.sent2)
     ranges = RangeLog(one, two, progress.next_range, state.options.range_messages_max, state.options.range_streams_max)
@@ -65,7 +66,7 @@ def restore(
             sub.past = {shard: Past(*past) for shard, *past in fields.past[1]}
         for shard, start in sub.starts:
             saved = places.get((sub.sub_id, shard))
-            sub.add_cursor(shard, saved if saved is not None else Place(start), saved).repeats = progress.online
+            sub.add_cursor(shard, saved if saved is not None else Place(start), saved).repeats = repeats
     session.losses, session.untold = progress.losses, progress.untold
     for at in range(0, len(progress.again), 3):
         qos, number, count = progress.again[at : at + 3]
@@ -73,6 +74,6 @@ def restore(
     for _, value in by_family[LOSS]:
         session.newest_loss = LossRow(*unpack_row(value))
     close_again(session)
-    given.restore(session, by_family[DELIVERY], progress.online)
+    given.restore(session, by_family[DELIVERY], repeats)
     session.said_online = progress.online
     return session, unfinished

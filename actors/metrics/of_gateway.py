@@ -18,6 +18,7 @@ _GATEWAY = ("gateway",)
 COUNTERS: Final = counters("holdfast_gateway", "gateway", {
     "connections_accepted": "Connections that came in.",
     "connections_refused": "Connections that were refused at CONNECT.",
+    "connections_moved": "Times that a connection stayed open while its session went on at another site.",
     "connections_superseded": "Connections that ended because their client has a newer one.",
     "connections_timed_out": "Connections that were silent for too long, or did not begin in time.",
     "protocol_errors": "Connections that ended because their client broke the protocol.",

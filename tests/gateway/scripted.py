@@ -162,8 +162,10 @@ class Homes:
 
 
 class Shell:
-    def __init__(self, options: Options | None = None, n_shards: int = 1, n_sessions: int = 1, name: str = "g1", seed: int = 1) -> None:
-        self.core = GatewayCore(name, SlotTable.initial(n_shards), n_sessions, options or Options(), Random(seed))
+    def __init__(
+        self, options: Options | None = None, n_shards: int = 1, n_sessions: int = 1, name: str = "g1", seed: int = 1, roams: bool = False
+    ) -> None:
+        self.core = GatewayCore(name, SlotTable.initial(n_shards), n_sessions, options or Options(), Random(seed), roams)
         self.homes = Homes()
         self.now_ms = 5_000_000
         self.wall_ms = 1_700_000_000_000

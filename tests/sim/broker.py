@@ -71,7 +71,14 @@ class Broker:
         self._shards = ShardSetting(shape.n_shards, shape.shard, shape.store, plant.shard, shape.check_every, plant.late)
         self._sessions = SessionSetting(shape.n_shards, shape.n_sessions, shape.session, plant.session, shape.check_every, self._owned)
         self._gateways = GatewaySetting(
-            shape.n_shards, shape.n_sessions, shape.n_gateways, shape.gateway, plant.gateway, shape.check_every, self._numbered
+            shape.n_shards,
+            shape.n_sessions,
+            shape.n_gateways,
+            shape.gateway,
+            plant.gateway,
+            shape.check_every,
+            self._numbered,
+            roams=shape.roams,
         )
 
     # ------------------------------------------------------------------ starting

@@ -75,6 +75,7 @@ class GatewaySetting:
     numbered: Callable[[int], None]
     """Told of every connection number that a home has given."""
     write_buffer_max: int = 1 << 16
+    roams: bool = False
 
 
 class GatewayPart:
@@ -91,7 +92,7 @@ class GatewayPart:
         self._connections: dict[int, ClientSocket] = {}
         self._turns_taken = 0
         rng = Random(self._world.rng.getrandbits(32))
-        self.core = GatewayCore(process.name, SlotTable.initial(setting.n_shards), setting.n_sessions, setting.options, rng)
+        self.core = GatewayCore(process.name, SlotTable.initial(setting.n_shards), setting.n_sessions, setting.options, rng, setting.roams)
         setting.made(self.core)
         self._pump = Turns(process, self._tick)
         self._desk = Desk(process, self.feed)

@@ -31,7 +31,8 @@ KNOWN_NO_MORE = 0.5
 def shape_of(seed: int) -> Shape:
     """As many session actors as shards."""
     shape = draw(Random(seed))
-    return replace(shape, n_sessions=shape.n_shards, faults={**shape.faults, MOVE: MOVES}, fault_every_us=shape.fault_every_us or SECOND)
+    faults = {**shape.faults, MOVE: MOVES}
+    return replace(shape, n_sessions=shape.n_shards, faults=faults, fault_every_us=shape.fault_every_us or SECOND, roams=True)
 
 
 class Moves(Faults):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.core import GatewayCore
+from mqtt.packets import Subscribe
 from sessions.core import SessionCore
-from tests.sim.planted import OldTokenCommits, ReplacedOwnerGoesOn
+from tests.sim.planted import ReplacedOwnerGoesOn
 from tests.sim.planting import Planted
 
 
@@ -34,4 +35,43 @@ class MovedUnseen(Planted):
         self.replace(connecting, "session_lost", lambda _: kept)
 
 
-ALL: tuple[type[Planted], ...] = (SupersededGoesOn, MovedUnseen, ReplacedOwnerGoesOn, OldTokenCommits)
+class AttachedTooSoon(Planted):
+    name = "attached again while its client still owes answers"
+
+    def gateway(self, core: GatewayCore) -> None:
+        moving: Any = core._connecting._moving
+
+        def make(due: Any) -> Any:
+            def hasty() -> Any:
+                for waiting in moving._waiting.values():
+                    for connection in waiting:
+                        connection.given, connection.releasing = 0, {}
+                return due()
+
+            return hasty
+
+        self.replace(moving, "due", make)
+
+
+class SubscribesToNobody(Planted):
+    name = "a SUBSCRIBE is handed on while nobody has attached its connection"
+
+    def gateway(self, core: GatewayCore) -> None:
+        subscribing: Any = core._subscribing
+
+        def make(_: Any) -> Any:
+            def handed_on(connection: Any, packet: Any) -> None:
+                connection.moving = False
+                try:
+                    (subscribing.subscribe if isinstance(packet, Subscribe) else subscribing.unsubscribe)(connection, packet)
+                finally:
+                    connection.moving = True
+
+            return handed_on
+
+        self.replace(subscribing, "_hold", make)
+
+
+ALL: tuple[type[Planted], ...] = (
+    SupersededGoesOn, MovedUnseen, ReplacedOwnerGoesOn, AttachedTooSoon, SubscribesToNobody,
+)  # fmt: skip

@@ -75,6 +75,8 @@ class Shape:
     messages_max: int = 150
     named: bool = False
     """Clients say who they are, and strangers come (tests.sim.strangers)."""
+    roams: bool = False
+    """There are several sites: clients stay connected when their session actor is lost (gateway.moving)."""
     rivals: bool = False
     """Others take a client's id from it, and it takes it back (tests.sim.rivals)."""
 
