@@ -1,9 +1,9 @@
 """The data directory: who holds it, whose site it is, which run uses it.
 
     lock        held by the launcher for as long as it lives; the kernel lets go of it with the process, whatever ended that
-    site.json   site id, incarnation, format version, number of shards, what `storage_quota = "auto"` stands for: written once, durable
-                before anything refers to it; and when the loss of a store is accepted, with a greater incarnation
-    secret      32 bytes as hex, for the links of this site; readable by its owner only
+    site.json   site id, incarnation, format version, numbers of shards, of sites and of copies, what `storage_quota = "auto"` stands for:
+                written once, durable before anything refers to it; and when the loss of a store is accepted, with a greater incarnation
+    secret      32 bytes as hex, for the links of this site, unless it shares those of several sites; readable by its owner only
     pipeline.token  whoever can read it may read and write all messages through the reader (actors.reader.token)
     sites.json  of several sites what the site process told last (actors.sites.server); it may be lost
     run.json    where the present run keeps its sockets, and who launched it: lets `status` and `down` find it, and the next `up` clear up
@@ -37,6 +37,8 @@ from actors.reserve import free_bytes, give_back, stored_bytes
 from actors.run import Run, boot_id, read_run, record_run
 
 FORMAT_VERSION = 1
+FORMAT_VERSION_SITES = 2
+"""Of a directory that is one of several sites: who knows format 1 alone would serve it as if there were no others."""
 LOCK_WITHIN_S = 1.0
 QUOTA_AUTO_PERCENT = 80
 RESTORING = "restoring"
@@ -70,6 +72,8 @@ class Site:
     quota_auto_bytes: int = 0
     """What `storage_quota = "auto"` stands for; 0: not known yet."""
     losses: tuple[StoreLoss, ...] = ()
+    n_sites: int = 1
+    replication_factor: int = 1
 
 
 def read_site(data_dir: Path) -> Site | None:
@@ -84,16 +88,18 @@ def read_site(data_dir: Path) -> Site | None:
     try:
         fields = json.loads(text)
         version = int(fields["format"])
-        if version > FORMAT_VERSION:
+        if version > FORMAT_VERSION_SITES:
             raise DirectoryError(
                 f"the data directory {data_dir} has format version {version}, "
-                f"and this Holdfast reads up to {FORMAT_VERSION}: use a newer Holdfast"
+                f"and this Holdfast reads up to {FORMAT_VERSION_SITES}: use a newer Holdfast"
             )
         return Site(
             version, str(fields["site"]), int(fields["incarnation"]), int(fields["n_shards"]), str(fields["created"]),
             # Sites of before there was a quota have none.
             int(fields.get("quota_auto_bytes", 0)),
             tuple([StoreLoss(**each) for each in fields.get("losses", ())]),
+            # Those of before there could be several have one.
+            int(fields.get("n_sites", 1)), int(fields.get("replication_factor", 1)),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         raise DirectoryError(f"{path} is damaged ({error!r}): restore it from a backup, the stores beside it are untouched") from error
@@ -143,11 +149,19 @@ class DataDirectory:
 
 
 def open_data_directory(
-    path: Path, *, n_shards: int | None, n_shards_new: int, stores: Path | None = None, lock_within: float = LOCK_WITHIN_S
+    path: Path,
+    *,
+    n_shards: int | None,
+    n_shards_new: int,
+    n_sites: int = 1,
+    replication_factor: int = 1,
+    stores: Path | None = None,
+    lock_within: float = LOCK_WITHIN_S,
 ) -> DataDirectory:
     """Take a data directory, making it if it is new, and end what is left of an earlier run.
 
     `n_shards` is the number asked for, None for `auto`: then it is `n_shards_new` at the first start and what it is ever after.
+    `n_sites`, `replication_factor`: those of the first start for ever.
     `stores`: where the stores of the shards lie, or will; None for the usual place.
     """
     try:
@@ -173,7 +187,7 @@ def open_data_directory(
         raise DirectoryError(f"the data directory {path} cannot be used: {error.strerror}") from error
     try:
         new = read_site(path) is None
-        site = _settle(path, n_shards, n_shards_new, stores or path / "shards")
+        site = _settle(path, n_shards, n_shards_new, (n_sites, replication_factor), stores or path / "shards")
         secret = _secret(path)
         _clear_up(path)
     except OSError as error:
@@ -243,24 +257,41 @@ def _sign(lock: int) -> None:
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
 
 
-def _settle(path: Path, n_shards: int | None, n_shards_new: int, stores: Path) -> Site:
+def _settle(path: Path, n_shards: int | None, n_shards_new: int, copies: tuple[int, int], stores: Path) -> Site:
+    """copies: n_sites, replication_factor."""
     site = read_site(path)
     if site is None:
         site = Site(FORMAT_VERSION, secrets.token_hex(8), 1, n_shards or n_shards_new, _now(), _quota_auto(path, stores))
+        site = replace(site, n_sites=copies[0], replication_factor=copies[1])
+        site = replace(site, format=_format(site))
         write_site(path, site)
         sync_directory(path.parent)
+    elif copies[0] != site.n_sites:
+        raise DirectoryError(
+            f"the data directory {path} has n_sites = {site.n_sites}, which cannot be changed, and the configuration asks for {copies[0]}: "
+            "docs/sites.md says how to move to another number"
+        )
+    elif copies[1] != site.replication_factor:
+        raise DirectoryError(
+            f"the data directory {path} has replication_factor = {site.replication_factor}, which cannot be changed, "
+            f"and the configuration asks for {copies[1]}"
+        )
     elif n_shards is not None and n_shards != site.n_shards:
         raise DirectoryError(
             f"the data directory {path} has n_shards = {site.n_shards}, which cannot be changed, "
             f"and the configuration asks for {n_shards}: say {site.n_shards} or auto"
         )
-    site = replace(site, format=FORMAT_VERSION)
+    site = replace(site, format=_format(site))
     if not site.quota_auto_bytes:
         site = replace(site, quota_auto_bytes=_quota_auto(path, stores))
         # On a full disk it waits for a later start: that must not be in the way of this one.
         with contextlib.suppress(OSError):
             write_site(path, site)
     return site
+
+
+def _format(site: Site) -> int:
+    return FORMAT_VERSION if site.n_sites == 1 else FORMAT_VERSION_SITES
 
 
 def _quota_auto(path: Path, stores: Path) -> int:

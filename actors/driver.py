@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from actors.deploy import RayDeployment
     from actors.embedded import EmbeddedRay
 
-STOP_S = 24.0
+STOP_S = 28.0
 BEGIN_S = 60.0
 ROUND_S = 5.0
 NEEDED = ("gcs_server", "raylet")

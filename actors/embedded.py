@@ -42,7 +42,7 @@ class EmbeddedRay:
         self.dashboard_url = ""
         self._dashboard_due = False
         plan = topology.ray
-        write_whole(topology.run_dir / "token", topology.secret.hex())
+        write_whole(topology.run_dir / "token", _token(topology))
         directory = topology.run_dir / "r"
         _set_aside(directory)
         _stay_on_loopback()
@@ -107,6 +107,13 @@ def _free_from(port: int) -> int:
                 continue
             return candidate
     return 0
+
+
+def _token(topology: Topology) -> str:
+    """What the file `secret` of the data directory has; with several sites the secret of links is another."""
+    if topology.sites is None:
+        return topology.secret.hex()
+    return (topology.data_dir / "secret").read_text(encoding="ascii").strip()
 
 
 def _set_aside(directory: Path) -> None:

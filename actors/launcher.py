@@ -32,7 +32,7 @@ from types import FrameType
 
 import structlog
 
-from actors.access.secrets import write_secrets
+from actors.access.secrets import unpacked, write_secrets
 from actors.datadir import DataDirectory, DirectoryError, open_data_directory
 from actors.known_stores import StoreMissing, require_store
 from actors.logs import open_log
@@ -100,7 +100,10 @@ def launch(spec: LaunchSpec, reporter: Reporter) -> int:
     _raise_open_files()
     path = Path(spec.data_dir)
     stores = Path(spec.store_dir) if spec.store_dir else path / "shards"
-    data = open_data_directory(path, n_shards=spec.n_shards, n_shards_new=spec.n_shards_new, stores=stores)
+    n_sites, copies = (1, 1) if spec.sites is None else (spec.sites.n_sites, spec.sites.replication_factor)
+    data = open_data_directory(
+        path, n_shards=spec.n_shards, n_shards_new=spec.n_shards_new, n_sites=n_sites, replication_factor=copies, stores=stores
+    )
     try:
         open_log(path / "logs" / "launcher.log", spec.log_level, as_json=spec.log_json, who="launcher")
         for shard in range(data.site.n_shards):
@@ -170,7 +173,8 @@ def _supervise(
                 if dashboard and not topology.ray.joined:
                     dashboard += f" (it asks for a token: the contents of {topology.data_dir / 'secret'})"
                 notices = read_notices(topology.run_dir)
-                text = running_text(topology.data_dir, supervisor.listeners(), dashboard, topology.log_dir, metrics, notices)
+                listeners, sites = supervisor.listeners(), topology.sites
+                text = running_text(topology.data_dir, listeners, dashboard, topology.log_dir, metrics, notices, sites)
                 reporter.close(True, f"{first_start_text(topology.n_shards)}\n{text}" if new and spec.start_within else text)
                 reported = True
             elif spec.start_within is not None and (waited > spec.start_within or supervisor.hopeless or supervisor.failures >= HOPELESS):
@@ -222,11 +226,12 @@ def _topology(spec: LaunchSpec, data: DataDirectory, ports: Mapping[str, int]) -
         run_dir=data.run_dir,
         site=data.site.site,
         incarnation=data.site.incarnation,
-        secret=data.secret,
+        secret=data.secret if spec.sites is None else unpacked(spec.secrets)[spec.sites_secret],
         config_json=json.dumps(config),
         store_dir=Path(spec.store_dir) if spec.store_dir else data.path / "shards",
         n_shards=data.site.n_shards,
-        n_sessions=min(spec.n_sessions, data.site.n_shards),
+        # Of several sites session actor i and shard i move together.
+        n_sessions=min(spec.n_sessions, data.site.n_shards) if spec.sites is None else data.site.n_shards,
         n_gateways=spec.n_gateways,
         ray=RayPlan(
             address=spec.ray_address,
@@ -238,6 +243,7 @@ def _topology(spec: LaunchSpec, data: DataDirectory, ports: Mapping[str, int]) -
         ),
         log_level=spec.log_level,
         log_json=spec.log_json,
+        sites=spec.sites,
     )
 
 

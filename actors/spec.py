@@ -10,12 +10,26 @@ from pathlib import Path
 from typing import Self
 
 from actors.origin import Origin
-from actors.topology import ADMIN, ListenerInfo, LogLevel
+from actors.topology import ADMIN, ListenerInfo, LogLevel, SitesPlan
 
 CONTRACT = (
     "a PUBACK or PUBREC is sent after the message is on disk (fsync): kill -9 of everything or a power cut loses none of it; "
     "one copy, on this disk: losing the disk loses the store"
 )
+
+
+def contract(sites: SitesPlan | None) -> str:
+    """What an acknowledgement promises."""
+    if sites is None:
+        return CONTRACT
+    copies = sites.replication_factor
+    if copies == 1:
+        return CONTRACT.replace("on this disk: losing the disk loses the store", "on the disk of one site: losing it loses its shards")
+    needed = copies // 2 + 1
+    return (
+        f"a PUBACK or PUBREC is sent after the message is on disk (fsync) at all sites with a copy in sync, {needed} of {copies} or more: "
+        f"kill -9 of everything or a power cut loses none of it, and losing the disks of {needed - 1} loses none either"
+    )
 
 
 _SCHEMES = {"tcp": "mqtt", "tls": "mqtts"}
@@ -62,6 +76,10 @@ class LaunchSpec:
     """Host and port at which the admin process listens, port 0 for any free one; None: there is none."""
     origin: Origin = field(default_factory=Origin)
     """Where the configuration was read, so that it can be read again."""
+    sites: SitesPlan | None = None
+    """None: one site."""
+    sites_secret: str = ""
+    """Of several sites: the place, among `secrets`, of the secret that they share."""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -71,11 +89,18 @@ class LaunchSpec:
         fields = json.loads(text)
         binds = {name: (str(host), int(port)) for name, (host, port) in fields["binds"].items()}
         admin = (str(fields["admin"][0]), int(fields["admin"][1])) if fields["admin"] else None
-        return cls(**fields | {"binds": binds, "admin": admin, "origin": Origin.from_fields(fields["origin"])})
+        sites = SitesPlan(**fields["sites"]) if fields["sites"] else None
+        return cls(**fields | {"binds": binds, "admin": admin, "origin": Origin.from_fields(fields["origin"]), "sites": sites})
 
 
 def running_text(
-    data_dir: Path, listeners: Iterable[ListenerInfo], dashboard: str, log_dir: Path, metrics: str = "", notices: Sequence[str] = ()
+    data_dir: Path,
+    listeners: Iterable[ListenerInfo],
+    dashboard: str,
+    log_dir: Path,
+    metrics: str = "",
+    notices: Sequence[str] = (),
+    sites: SitesPlan | None = None,
 ) -> str:
     """What `up` prints when the broker answers: a line for each thing an operator asks next."""
     ordered = sorted(listeners, key=lambda listener: (not listener.shared, listener.gateway))
@@ -97,7 +122,7 @@ def running_text(
         lines.append(f"metrics: {metrics}")
     if dashboard:
         lines.append(f"Ray dashboard: http://{dashboard}")
-    lines.append(f"durability: {CONTRACT}")
+    lines.append(f"durability: {contract(sites)}")
     lines += [f"note: {notice}" for notice in notices]
     return "\n".join(lines)
 

@@ -12,7 +12,7 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Self
 
-from actors.topology import Topology
+from actors.topology import SitesPlan, Topology
 
 BEAT_SECONDS = 1.0
 """How often each end of a TCP link says that it is there."""
@@ -42,11 +42,35 @@ class Wire:
     @classmethod
     def of(cls, topology: Topology) -> Self:
         """Raises WireError."""
-        sites = topology.sites
-        if sites is None or not sites.tls_ca:
-            return cls(topology.secret)
-        files = sites.tls_ca, sites.tls_cert, sites.tls_key
-        return cls(topology.secret, _context(ssl.PROTOCOL_TLS_SERVER, *files), _context(ssl.PROTOCOL_TLS_CLIENT, *files))
+        return cls(topology.secret, *_contexts(topology.sites))
+
+
+def check_certificates(sites: SitesPlan | None) -> None:
+    """Whether this site would believe itself: what the others will say of it, said before it starts.  Raises WireError."""
+    server, client = _contexts(sites)
+    if sites is None or server is None or client is None:
+        return
+    # Both ends here, and what one says is what the other hears.
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [server.wrap_bio(to_server, to_client, server_side=True), client.wrap_bio(to_client, to_server)]
+    while ends:
+        for end in list(ends):
+            try:
+                end.do_handshake()
+                ends.remove(end)
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError as error:
+                why = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else _reason(error)
+                raise WireError(f"cluster.tls.cert: {sites.tls_cert} is not believed with cluster.tls.ca {sites.tls_ca}: {why}") from None
+
+
+def _contexts(sites: SitesPlan | None) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    """For who accepts and who dials."""
+    if sites is None or not sites.tls_ca:
+        return None, None
+    files = sites.tls_ca, sites.tls_cert, sites.tls_key
+    return _context(ssl.PROTOCOL_TLS_SERVER, *files), _context(ssl.PROTOCOL_TLS_CLIENT, *files)
 
 
 def _context(side: int, ca: str, cert: str, key: str) -> ssl.SSLContext:

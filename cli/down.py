@@ -14,7 +14,7 @@ from actors.processes import ProcessId, end, send
 from actors.run import read_run
 from cli.paths import data_path
 
-STOP_WITHIN_S = 30.0
+STOP_WITHIN_S = 34.0
 END_WITHIN_S = 10.0
 
 

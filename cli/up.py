@@ -23,10 +23,13 @@ from actors.listening.contexts import look
 from actors.origin import Origin
 from actors.settings import door_options
 from actors.spec import LaunchSpec
+from actors.topology import SitesPlan
+from actors.wire import WireError, check_certificates
 from cli.paths import data_path
 from config.dump import dump_json
 from config.load import ConfigError, environment, load_with_sources, secrets
 from config.schema import Config
+from config.values import Bind
 from shards.backends import BackendUnknown, check_backend
 
 START_WITHIN_S = 60.0
@@ -119,7 +122,18 @@ def launch_spec(
         table=table,
         start_within=start_within,
         origin=origin,
+        sites=sites_plan(config),
+        sites_secret=config.cluster.secret,
     )
+
+
+def sites_plan(config: Config) -> SitesPlan | None:
+    """None: one site."""
+    messages, cluster = config.durable_storage.messages, config.cluster
+    if messages.n_sites == 1 or not isinstance(cluster.listen, Bind):
+        return None
+    tls = cluster.tls
+    return SitesPlan(messages.n_sites, messages.replication_factor, cluster.listen.host, cluster.listen.port, tls.ca, tls.cert, tls.key)
 
 
 def binds_of(config: Config) -> dict[str, tuple[str, int]]:
@@ -127,9 +141,15 @@ def binds_of(config: Config) -> dict[str, tuple[str, int]]:
 
 
 def wrong_files(config: Config, opened: Mapping[str, bytes]) -> list[str]:
-    """What is wrong with the certificates of listeners, a sentence each; gateways would not start with them. opened: the secrets."""
+    """What is wrong with the certificates of listeners and of links between sites, a sentence each; no process would start with them.
+    opened: the secrets."""
     wanted = {each.name: each.tls for each in door_options(config) if each.tls}
-    return [made.cause for made in look(wanted, {}, opened).values() if made.cause]
+    problems = [made.cause for made in look(wanted, {}, opened).values() if made.cause]
+    try:
+        check_certificates(sites_plan(config))
+    except WireError as error:
+        problems.append(str(error))
+    return problems
 
 
 def _command(spec: LaunchSpec, report_fd: int) -> tuple[list[str], int]:

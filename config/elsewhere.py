@@ -36,7 +36,7 @@ NOTHING_HERE = {
     "durable_sessions.disconnected_session_count_refresh_interval": _COUNTS,
     "durable_sessions.shared_subs": "the session actor that owns the home of a group leads it; to be set is durable_sessions.groups",
     "mqtt.retry_interval": "nothing is sent again while a connection lasts, as MQTT 5 wants it",
-    f"{_MESSAGES}.replication_options": "each shard has one copy",
+    f"{_MESSAGES}.replication_options": "what Raft is told there has no counterpart; docs/replication.md has the bounds of copies",
     f"{_MESSAGES}.local_write_buffer.max_bytes": "what has no answer yet is bounded in bytes by gateway.link_bytes_max",
     f"{_MESSAGES}.layout.bytes_per_topic_level": "skipstream always has 8; wildcard_optimized has bits_per_topic_level",
     f"{_MESSAGES}.layout.serialization_schema": "stored messages say the version of their format themselves",

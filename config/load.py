@@ -139,8 +139,21 @@ def load_with_sources(
         given[moved.key] = moved
         config = _validated(given, problems)
         assert config is not None
+    notices += _idle(config, given)
     changed = {key: one.source for key, one in given.items() if value_at(config, key) != _known(key).default}
     return Loaded(config, changed, tuple(notices))
+
+
+_OF_SEVERAL_SITES = ("cluster.", "register.")
+
+
+def _idle(config: Config, given: Mapping[str, Given]) -> Iterator[str]:
+    """A sentence for each setting that was given and that only several sites have."""
+    if config.durable_storage.messages.n_sites > 1:
+        return
+    for key, one in given.items():
+        if key.startswith(_OF_SEVERAL_SITES) and value_at(config, key) != _known(key).default:
+            yield f"{key} = {literal(one.value)} (from {one.source}) does nothing while durable_storage.messages.n_sites is 1."
 
 
 def secrets(config: Config, *, environ: Mapping[str, str] | None = None, known: Mapping[str, bytes] | None = None) -> dict[str, bytes]:

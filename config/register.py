@@ -16,7 +16,7 @@ from config.values import Bind, Duration
 
 ENDPOINTS_MAX = 16
 ENDPOINTS_ALLOWED = f'a list of at most {ENDPOINTS_MAX} different addresses with a port, all with http:// or all with https://, such as ["https://etcd-1:2379"]'
-ADDRESS_ALLOWED = 'a host and a port such as "10.0.0.1:7883" while single_point is "accepted" and there are no endpoints, else nothing'
+ADDRESS_ALLOWED = 'a host and a port such as "10.0.0.1:7400" while single_point is "accepted" and there are no endpoints, else nothing'
 _ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 _PATH_ALLOWED = "an absolute path or nothing"
 

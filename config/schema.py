@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from config.access import Access
 from config.admin import Admin
+from config.cluster import Cluster, ports_of
 from config.fields import Flag, Section, Whole, conflict, setting
 from config.groups import Groups
 from config.listeners import Listeners
@@ -23,8 +24,8 @@ from config.pipeline import Pipeline
 from config.protocol import Mqtt
 from config.register import Register
 from config.selection import Persistence, Zone
-from config.storage import DurableStorage
-from config.values import Duration, Size
+from config.storage import SHARDS_MAX, DurableStorage
+from config.values import Bind, Duration, Size
 
 
 class Gateway(Section):
@@ -268,6 +269,7 @@ class Config(Section):
     register: Register = setting(
         Register(), "Where it is recorded who leads each shard (docs/replication.md). With one site nobody asks it."
     )
+    cluster: Cluster = setting(Cluster(), "How sites that share a store reach each other. With one site nobody listens there.")
     pipeline: Pipeline = setting(Pipeline(), "Stored messages in bulk, for Spark: the reader and who may use it.")
     admin: Admin = setting(Admin(), "Where the broker is looked at: metrics.")
     ray: RaySettings = setting(RaySettings(), "The engine that places and restarts our processes.")
@@ -284,6 +286,11 @@ class Config(Section):
             if not listener.packet_bytes_max.is_infinite and listener.packet_bytes_max > self.gateway.packet_bytes_max:
                 limit = self.gateway.packet_bytes_max
                 raise conflict(f"listeners.{name}.packet_bytes_max", f"at most {limit}, which is gateway.packet_bytes_max")
+        self._check_sites()
+        self._check_zones()
+        return self
+
+    def _check_sites(self) -> None:
         sites = self.durable_storage.messages.n_sites
         if not self.register.stands_for(sites):
             raise conflict(
@@ -293,8 +300,15 @@ class Config(Section):
             raise conflict(
                 "register.address", f"the address of the site that has the register while n_sites is {sites} and there is no etcd"
             )
-        self._check_zones()
-        return self
+        if sites == 1:
+            return
+        if wanting := self.cluster.wanting():
+            raise conflict(f"cluster.{wanting[0]}", f"{wanting[1]} while n_sites is {sites}")
+        # Of auto the most that it can be: what a store has is known when it is opened.
+        shards = self.durable_storage.messages.n_shards
+        further = ports_of(SHARDS_MAX if shards == "auto" else shards, self.gateway.count) - 1
+        if isinstance(self.cluster.listen, Bind) and self.cluster.listen.port + further > 65535:
+            raise conflict("cluster.listen", f"a port up to {65535 - further}, since {further} more follow it")
 
     def _check_zones(self) -> None:
         names = [name for name, _ in self.listeners.all()]
@@ -311,7 +325,10 @@ class Config(Section):
     def shard_count(self, cores: int) -> int:
         """Shards of a new store on a machine with so many cores."""
         wanted = self.durable_storage.messages.n_shards
-        return min(16, max(1, cores // 2)) if wanted == "auto" else wanted
+        if wanted != "auto":
+            return wanted
+        sites = self.durable_storage.messages.n_sites
+        return max(min(16, max(1, cores // 2)), 4 * sites if sites > 1 else 1)
 
 
 def _quoted(names: Iterable[str]) -> str:

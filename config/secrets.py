@@ -19,6 +19,7 @@ from pydantic.json_schema import JsonSchemaValue
 from config.values import _Text
 
 SECRET_ALLOWED = '"file:///absolute/path", "env:NAME" or "", never the secret itself'
+CLUSTER_SECRET_BYTES_MIN = 16
 SECRET_BYTES_MAX = 64 * 1024
 KEYS_BYTES_MAX = 2**20
 HIDDEN = "(a text that is not shown)"
@@ -38,6 +39,7 @@ class Secret(_Text, str):
 
     json_type: ClassVar[JsonSchemaValue] = {"type": "string", "pattern": rf"^({_FORM.pattern})$"}
     fetched: ClassVar[bool] = False
+    bytes_min: ClassVar[int] = 1
     bytes_max: ClassVar[int] = SECRET_BYTES_MAX
 
     @classmethod
@@ -55,6 +57,12 @@ class Secret(_Text, str):
         return str.__str__(self)
 
 
+class ClusterSecret(Secret):
+    """One that is long enough not to be guessed by who has heard a proof of it."""
+
+    bytes_min: ClassVar[int] = CLUSTER_SECRET_BYTES_MIN
+
+
 class Keys(Secret):
     """Where keys lie that tokens are checked with: a secret, or a set of public keys, which may be at an https:// address as well."""
 
@@ -69,7 +77,7 @@ def read_secret(place: Secret, environ: Mapping[str, str]) -> bytes:
         name = place.removeprefix(_ENV)
         if name not in environ:
             raise SecretError(f"the environment has no variable {name}")
-        return _first_line(environ[name].encode(errors="surrogateescape"), f"the variable {name} of the environment", place.bytes_max)
+        return _first_line(environ[name].encode(errors="surrogateescape"), f"the variable {name} of the environment", place)
     path = Path(place.removeprefix(_FILE))
     try:
         with path.open("rb") as file:
@@ -86,13 +94,15 @@ def read_secret(place: Secret, environ: Mapping[str, str]) -> bytes:
         if len(data) > place.bytes_max:
             raise SecretError(f"{path} has more than {place.bytes_max} bytes")
         return data
-    return _first_line(data, str(path), place.bytes_max)
+    return _first_line(data, str(path), place)
 
 
-def _first_line(data: bytes, where: str, bytes_max: int) -> bytes:
+def _first_line(data: bytes, where: str, place: Secret) -> bytes:
     line = data.split(b"\n", 1)[0].removesuffix(b"\r")
     if not line:
         raise SecretError(f"{where} has nothing in its first line")
-    if len(line) > bytes_max:
-        raise SecretError(f"the first line of {where} has more than {bytes_max} bytes")
+    if len(line) < place.bytes_min:
+        raise SecretError(f"the first line of {where} has {len(line)} bytes, wanted are at least {place.bytes_min}")
+    if len(line) > place.bytes_max:
+        raise SecretError(f"the first line of {where} has more than {place.bytes_max} bytes")
     return line

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from config.fields import Effect, Section
 from config.listeners import LISTENERS_MAX, TCP, Listener, Listeners
 from config.schema import Config
-from config.secrets import SECRET_ALLOWED, Keys, Secret
+from config.secrets import SECRET_ALLOWED, ClusterSecret, Keys, Secret
 from config.selection import ZONES_MAX, Zone
 from config.values import INFINITY, Bind, Count, Duration, Size
 
@@ -95,6 +95,7 @@ def _kind(annotation: object) -> Kind:
         ("size", Size),
         ("count", Count),
         ("bind", Bind),
+        ("secret", ClusterSecret),
         ("secret", Keys),
         ("secret", Secret),
         ("flag", bool),

@@ -13,6 +13,9 @@ from config.fields import Flag, Section, Whole, conflict, setting
 from config.retention import CLASSES_ALLOWED, FILTERS_ALLOWED, RetentionClass, check_classes, check_filters
 from config.values import Duration, Size
 
+SHARDS_MAX = 64
+SITES_MAX = 7
+"""As many copies as a shard may have (shards.replication)."""
 THRESHOLDS_ALLOWED = "a list of 1 to 16 whole numbers from 1 to 1000000, such as [100, 10]"
 
 
@@ -105,24 +108,32 @@ class Messages(Section):
         "of a shard loses its messages; for trying things out. Any other: what an installed package offers (storage-library.md).",
         allowed='"builtin_local", "rocksdb", "memory" or the name of an installed backend',
     )
-    n_shards: Literal["auto"] | Annotated[Whole, Field(ge=1, le=64)] = setting(
+    n_shards: Literal["auto"] | Annotated[Whole, Field(ge=1, le=SHARDS_MAX)] = setting(
         "auto",
         "Parts of the store, each with its own log and its own process. One shard is about one core of storage. EMQX: 16. auto is "
-        "half the cores, at least 1 and at most 16: a process of its own for each shard is too dear for more.",
+        "half the cores, at least 1 and at most 16: a process of its own for each shard is too dear for more. With several sites at least "
+        "4 for each of them, so that each leads some, and the same on all sites.",
         unit="shards",
         allowed='"auto" or a whole number from 1 to 64',
         effect="never, fixed",
     )
     n_sites: Whole = setting(
         1,
-        "Sites that share the store. More than one needs replication, which is not built yet.",
+        "Sites that share the store, each a whole broker with a data directory of its own (docs/sites.md). Each says the same number, and "
+        "shards get their copies when so many are there. More than one needs `cluster` and `register`.",
         unit="sites",
         ge=1,
-        le=1,
+        le=SITES_MAX,
         effect="never, fixed",
     )
     replication_factor: Whole = setting(
-        1, "Copies of each message. EMQX: 3. More than one needs replication, which is not built yet.", unit="copies", ge=1, le=1
+        1,
+        "Copies of each message, each on another site, so at most `n_sites`. More than half of them have to be there for anything to be "
+        "stored: of 3 one site may be lost, of 5 two; with 2 both are needed. EMQX: 3.",
+        unit="copies",
+        ge=1,
+        le=SITES_MAX,
+        effect="never, fixed",
     )
     on_damage: Literal["salvage", "strict"] = setting(
         "salvage",
@@ -193,7 +204,9 @@ class Messages(Section):
     layout: Layout = setting(Layout(), "How messages are laid out.")
 
     @model_validator(mode="after")
-    def _filters(self) -> Self:
+    def _together(self) -> Self:
+        if self.replication_factor > self.n_sites:
+            raise conflict("replication_factor", f"at most {self.n_sites}, which is n_sites")
         check_classes("classes", self.classes)
         check_filters("capture", self.capture)
         return self

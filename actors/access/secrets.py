@@ -21,6 +21,10 @@ def packed(secrets: Mapping[str, bytes]) -> dict[str, str]:
     return {place: base64.b64encode(secret).decode() for place, secret in secrets.items()}
 
 
+def unpacked(secrets: Mapping[str, str]) -> dict[str, bytes]:
+    return {place: base64.b64decode(secret) for place, secret in secrets.items()}
+
+
 def write_secrets(run_dir: Path, secrets: Mapping[str, str]) -> None:
     """secrets: packed ones."""
     write_whole(run_dir / NAME, json.dumps(secrets))
@@ -32,4 +36,4 @@ def read_secrets(run_dir: Path) -> dict[str, bytes]:
         found = json.loads((run_dir / NAME).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    return {place: base64.b64decode(secret) for place, secret in found.items()}
+    return unpacked(found)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.datadir import FORMAT_VERSION, DataDirectory, DirectoryError, open_data_directory
+from actors.datadir import FORMAT_VERSION_SITES, DataDirectory, DirectoryError, open_data_directory
 from actors.processes import DATA_MARK, ProcessId, alive, descendants, end, identify, marked, send
 from actors.run import Run, boot_id, read_run, record_run
 
@@ -87,10 +87,10 @@ def test_a_directory_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     """An older program must not touch what it does not understand."""
     opened(tmp_path).close()
     path = tmp_path / "site.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": FORMAT_VERSION + 1}))
-    with pytest.raises(DirectoryError, match=f"format version {FORMAT_VERSION + 1}"):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": FORMAT_VERSION_SITES + 1}))
+    with pytest.raises(DirectoryError, match=f"format version {FORMAT_VERSION_SITES + 1}"):
         opened(tmp_path)
-    assert json.loads(path.read_text())["format"] == FORMAT_VERSION + 1
+    assert json.loads(path.read_text())["format"] == FORMAT_VERSION_SITES + 1
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": "x"}'])

@@ -407,7 +407,7 @@ def test_whoever_waits_for_others_to_stop_waits_longer_than_they_do() -> None:
     one_after_another = sum(max(STOP_S[role] for role in roles) for roles in STOPPED_TOGETHER)
     assert Options().stop_wait_ms / 1000 < STOP_WITHIN_SECONDS < STOP_S["gateway"]
     assert one_after_another < driver.STOP_S < STOP_DRIVER_S < down.STOP_WITHIN_S
-    assert {role for roles in STOPPED_TOGETHER for role in roles} == set(STOP_S) == {"reader", "gateway", "session", "shard"}
+    assert {role for roles in STOPPED_TOGETHER for role in roles} == set(STOP_S) == {"reader", "gateway", "session", "shard", "site"}
 
 
 async def test_an_actor_ray_has_given_up_is_made_anew_and_one_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:

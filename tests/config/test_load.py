@@ -121,8 +121,10 @@ def test_values_from_the_environment_have_the_types_of_a_file() -> None:
             "durable_storage.messages.n_shards=65",
             'durable_storage.messages.n_shards = 65 (from --set) is not allowed: it takes "auto" or a whole number from 1 to 64.',
         ),
-        ("durable_storage.messages.n_sites=3", "durable_storage.messages.n_sites = 3 (from --set) is not allowed: it takes 1."),
-        ("durable_storage.messages.n_sites=true", "durable_storage.messages.n_sites = true (from --set) is not allowed: it takes 1."),
+        (
+            "durable_storage.messages.n_sites=true",
+            "durable_storage.messages.n_sites = true (from --set) is not allowed: it takes a whole number from 1 to 7.",
+        ),
         (
             "durable_storage.messages.layout.wildcard_thresholds=[0]",
             "durable_storage.messages.layout.wildcard_thresholds = [0] (from --set) is not allowed: "

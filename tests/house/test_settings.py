@@ -5,18 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-import pytest
-
-from config.load import ConfigError, load
 from config.settings import all_settings
 from config.unbuilt import is_unbuilt
 from tests.house.tree import ROOT, shipped, tree
-
-# They take one value until what the others stand for is built, so there is nothing to read.
-ONE_VALUE = {
-    "durable_storage.messages.n_sites",
-    "durable_storage.messages.replication_factor",
-}
 
 # Names so common that only the whole expression tells.
 SPELLED = {
@@ -43,11 +34,4 @@ def test_every_setting_is_read_by_the_broker() -> None:
             return re.search(SPELLED[key], text) is not None
         return through.get(name, name) in read
 
-    assert {key for key in all_settings() if key not in ONE_VALUE and not is_unbuilt(key) and not is_read(key)} == set()
-
-
-def test_what_takes_one_value_refuses_every_other() -> None:
-    """ONE_VALUE is no place to hide a setting that nobody reads."""
-    for key in ONE_VALUE:
-        with pytest.raises(ConfigError, match=key):
-            load(None, sets=[f"{key}=2"], environ={})
+    assert {key for key in all_settings() if not is_unbuilt(key) and not is_read(key)} == set()
