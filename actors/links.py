@@ -67,7 +67,7 @@ class LinkServer:
         os.chmod(path, 0o600)
 
     async def _open_tcp(self, endpoint: Endpoint) -> None:
-        door = TcpDoor(endpoint, self._wire.server, self._accept, self._say)
+        door = TcpDoor(endpoint, self._wire, self._accept, self._say)
         try:
             await door.open()
         except OSError as error:
@@ -190,6 +190,7 @@ class LinkClient:
         elif self._wire.client is None:
             await loop.create_connection(lambda: link, at.host, at.port)
         else:
+            self._wire.look()
             await loop.create_connection(lambda: link, at.host, at.port, ssl=self._wire.client, ssl_handshake_timeout=HANDSHAKE_SECONDS)
 
     def send(self, data: bytes) -> None:

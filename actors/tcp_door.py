@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Callable
 from typing import cast
 
@@ -17,7 +16,7 @@ import structlog
 
 from actors.endpoints import Endpoint
 from actors.link import HANDSHAKE_SECONDS
-from actors.wire import said_of
+from actors.wire import Wire, said_of
 
 STRANGERS_MAX = 256
 """Connections of one server that have not proved the secret yet; a further one is closed, and dials again."""
@@ -39,13 +38,13 @@ class TcpDoor:
     def __init__(
         self,
         endpoint: Endpoint,
-        context: ssl.SSLContext | None,
+        wire: Wire,
         accept: Callable[[], asyncio.Protocol],
         refused: Callable[[str, str], None],
     ) -> None:
-        """context: None: no TLS.  refused: told who, and why, when the handshake of one fails."""
+        """refused: told who, and why, when the handshake of one fails."""
         self._endpoint = endpoint
-        self._context = context
+        self._wire = wire
         self._accept = accept
         self._refused = refused
         self._socket: socket.socket | None = None
@@ -98,10 +97,11 @@ class TcpDoor:
         self._room.set()
 
     async def _shake(self, taken: socket.socket, peer: str) -> None:
-        limit = HANDSHAKE_SECONDS if self._context is not None else None
+        self._wire.look()
+        limit = HANDSHAKE_SECONDS if self._wire.server is not None else None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._accept, taken, ssl=self._context, ssl_handshake_timeout=limit
+                self._accept, taken, ssl=self._wire.server, ssl_handshake_timeout=limit
             )  # fmt: skip
         except OSError as error:
             taken.close()

@@ -4,15 +4,23 @@ A unix socket is of this machine and for this user alone, so it never has TLS.  
 (`cluster.tls`): it has to be signed by `cluster.tls.ca`, and is not compared with the address that was dialled.  Sites move, have several
 addresses and are reached through others, and what proves membership is the CA: it is the cluster's own, and signs nothing else.  Behind
 TLS the secret is proved as everywhere (actors.link).
+
+Certificates are read again when their files have changed, before the next handshake (`look`), so that one can be renewed while everything
+runs.  Always holds: files that are not right leave what was read before in force.
 """
 
 from __future__ import annotations
 
+import os
 import ssl
 from dataclasses import dataclass, field
 from typing import Self
 
+import structlog
+
 from actors.topology import SitesPlan, Topology
+
+log = structlog.get_logger(__name__)
 
 BEAT_SECONDS = 1.0
 """How often each end of a TCP link says that it is there."""
@@ -21,6 +29,10 @@ SILENT_BEATS_MAX = 5
 _PLAIN = frozenset(
     {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
 )
+
+
+Seen = tuple[tuple[int, int, int], ...]
+"""Inode, time and size of each file; of one that is not there nothing but zeros."""
 
 
 class WireError(OSError):
@@ -38,11 +50,36 @@ class Wire:
     server: ssl.SSLContext | None = None
     client: ssl.SSLContext | None = None
     beat_seconds: float = BEAT_SECONDS
+    sites: SitesPlan | None = field(default=None, compare=False)
+    """Whose files the contexts were made of."""
+    seen: list[Seen] = field(default_factory=list, compare=False)
+    """How these were at the last look."""
 
     @classmethod
     def of(cls, topology: Topology) -> Self:
         """Raises WireError."""
-        return cls(topology.secret, *_contexts(topology.sites))
+        sites = topology.sites
+        seen = [_stats(sites)]
+        return cls(topology.secret, *_contexts(sites), sites=sites, seen=seen)
+
+    def look(self) -> None:
+        """Take what the files have now, for handshakes from now on.  Three stats; some milliseconds when they have changed.
+
+        A certificate of a CA that was read before stays believed, since what openssl believes can only grow.
+        """
+        sites = self.sites
+        if sites is None or self.server is None or self.client is None or self.seen == [now := _stats(sites)]:
+            return
+        self.seen[:] = [now]
+        try:
+            # In contexts of their own first: half of a change is no change.
+            check_certificates(sites)
+            for context in (self.server, self.client):
+                _load(context, sites.tls_ca, sites.tls_cert, sites.tls_key)
+        except WireError as error:
+            log.error("link.certificates_refused", cause=f"{error}; those that were read before stay in force")
+        else:
+            log.info("link.certificates_read", ca=sites.tls_ca, cert=sites.tls_cert)
 
 
 def check_certificates(sites: SitesPlan | None) -> None:
@@ -79,6 +116,11 @@ def _context(side: int, ca: str, cert: str, key: str) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_REQUIRED
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    _load(context, ca, cert, key)
+    return context
+
+
+def _load(context: ssl.SSLContext, ca: str, cert: str, key: str) -> None:
     for name, path in (("ca", ca), ("cert", cert), ("key", key)):
         try:
             with open(path, "rb"):
@@ -94,7 +136,18 @@ def _context(side: int, ca: str, cert: str, key: str) -> ssl.SSLContext:
         context.load_cert_chain(cert, key, password=lambda: b"-")
     except (ssl.SSLError, ValueError) as error:
         raise WireError(f"cluster.tls.cert and cluster.tls.key: {cert} and {key} cannot be used: {_reason(error)}") from None
-    return context
+
+
+def _stats(sites: SitesPlan | None) -> Seen:
+    return tuple([_stat(path) for path in (sites.tls_ca, sites.tls_cert, sites.tls_key) if path]) if sites is not None else ()
+
+
+def _stat(path: str) -> tuple[int, int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0, 0
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def said_of(error: BaseException) -> str:

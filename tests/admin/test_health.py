@@ -83,10 +83,20 @@ async def test_an_answer_is_there_in_time_when_the_machine_stands_still(tmp_path
         assert await asyncio.gather(*asked[1:]) == [found, found]
 
 
+THREE_SITES = (
+    "durable_storage.messages.n_sites=3",
+    "durable_storage.messages.replication_factor=3",
+    'register.endpoints=["http://127.0.0.1:2379"]',
+    "cluster.listen=127.0.0.1:7400",
+    "cluster.secret=env:WORD",
+)
+
+
 @pytest.mark.parametrize(
     ("sets", "disk", "wanted", "because"),
     [
         ((), "ext4", (True, True, False), "is on disk"),
+        (THREE_SITES, "ext4", (True, True, True), "2 of 3 or more: losing a node loses nothing"),
         ((), "tmpfs", (True, False, False), "in memory"),
         ((), "nfs4", (True, None, None), "over a network"),
         (("durable_storage.messages.backend=memory",), "ext4", (False, False, False), "backend is memory"),

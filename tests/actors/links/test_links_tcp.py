@@ -258,6 +258,40 @@ async def test_what_a_stranger_says_is_not_waited_for_at_length(tmp_path: Path) 
     await server.stop()
 
 
+async def test_a_certificate_can_be_renewed_while_everything_runs(tmp_path: Path, authority: Authority) -> None:
+    """The next link has the new one, at both ends; one that does not fit its key changes nothing, and is said."""
+    first = authority.issue("renewed")
+    plan = SitesPlan(3, 3, "127.0.0.1", 7400, authority.ca, first.cert, first.key)
+    wire = Wire.of(dataclasses.replace(topology_in(tmp_path), sites=plan))
+
+    def serial() -> int:
+        """Of the certificate that who dials is shown."""
+        assert ends.client.link is not None and ends.client.link._transport is not None
+        shown = ends.client.link._transport.get_extra_info("ssl_object").getpeercert()
+        return int(shown["serialNumber"], 16)
+
+    async def again() -> None:
+        heard = len(ends.ours.heard)
+        assert ends.client.link is not None
+        ends.client.link.close("another handshake is wanted")
+        await ends.ours.until(heard + 2)
+
+    async with Ends(wire, wire) as ends:
+        await ends.ours.until(1)
+        assert serial() == first.serial
+        second = authority.issue("renewed")
+        await again()
+        assert serial() == second.serial
+        key = Path(second.key).read_bytes()
+        Path(second.key).write_bytes(Path(authority.issue("another").key).read_bytes())
+        with capture_logs() as lines:
+            await again()
+        assert serial() == second.serial
+        refused = [line for line in lines if line["event"] == "link.certificates_refused"]
+        assert len(refused) == 1 and "key values mismatch; those that were read before stay in force" in str(refused[0]["cause"])
+        Path(second.key).write_bytes(key)
+
+
 @pytest.mark.parametrize("broken", ["ca", "cert", "key"])
 @pytest.mark.parametrize("how", ["missing", "rubbish"])
 def test_a_file_that_is_not_right_is_named_with_its_setting(tmp_path: Path, authority: Authority, broken: str, how: str) -> None:
