@@ -61,7 +61,17 @@ class Link(asyncio.Protocol):
     cause: why the other end was refused, or has refused this one, before it was up; empty: it was not, or nothing is known.
     """
 
-    def __init__(self, owner: LinkOwner, wire: Wire, role: str, name: str, dials: bool, closed: Callable[[Link], None]) -> None:
+    def __init__(
+        self,
+        owner: LinkOwner,
+        wire: Wire,
+        role: str,
+        name: str,
+        dials: bool,
+        closed: Callable[[Link], None],
+        opened: Callable[[Link], None] | None = None,
+    ) -> None:
+        """opened, closed: called once each, or both never when the handshake of TLS fails."""
         self.number = next(_link_numbers)
         self.peer_role = ""
         self.peer_name = ""
@@ -74,6 +84,7 @@ class Link(asyncio.Protocol):
         self._name = name
         self._dials = dials
         self._closed = closed
+        self._opened = opened
         self._transport: asyncio.Transport | None = None
         self._nonce = secrets.token_bytes(16)
         self._deadline: asyncio.TimerHandle | None = None
@@ -122,6 +133,8 @@ class Link(asyncio.Protocol):
         below = transport.get_extra_info("socket")
         if below is not None and below.family in (socket.AF_INET, socket.AF_INET6):
             self._beats = asyncio.get_running_loop().call_later(self._wire.beat_seconds, self._beat)
+        if self._opened is not None:
+            self._opened(self)
         self._send_row(self._nonce)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -83,9 +83,10 @@ class LinkServer:
     def _accept(self) -> Link | TurnedAway:
         if sum(not link.peer_name for link in self._links.values()) >= STRANGERS_MAX:
             return TurnedAway()
-        link = Link(self._owner, self._wire, self._role, self._name, False, self._forget)
+        return Link(self._owner, self._wire, self._role, self._name, False, self._forget, self._remember)
+
+    def _remember(self, link: Link) -> None:
         self._links[link.number] = link
-        return link
 
     def _forget(self, link: Link) -> None:
         self._links.pop(link.number, None)
