@@ -32,6 +32,7 @@ COMMANDS = {
     "retained": "cli.retained:retained",
     "shards": "cli.shards:app",
     "ds": "cli.ds:app",
+    "node": "cli.node:app",
     "doctor": "cli.doctor:doctor",
     "sizing": "cli.sizing:sizing",
     "backup": "cli.backup:backup",

@@ -23,6 +23,7 @@ from actors.links import Link, LinkServer
 from actors.pump import settle_gc
 from actors.register.chosen import asked_register
 from actors.replica.copy import Copy, erase_copy, open_copy
+from actors.replica.draining import heir, is_drained
 from actors.replica.leading import LeadingShard
 from actors.replica.naming import keep_named
 from actors.replica.peers import ROLE, Incoming, Peers
@@ -41,7 +42,7 @@ from shards.engine import HOME_FAMILY, Engine, StoreFailed, StoreFull, StoreInUs
 from shards.housekeeping import AGE_ROW
 from shards.replication.bounds import RETAINED, Retained
 from shards.replication.configuration import Configuration, site_of
-from shards.replication.events import Committed, Dismissed, Serve, SteppedDown
+from shards.replication.events import Committed, Dismissed, HandOver, Serve, SteppedDown
 from shards.replication.register import Register
 from shards.steady import WALL_ROW, SteadyClock, WallRow
 
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 OPEN_RETRY_S = 1.0
 LOOK_S = 0.1
-STEADY_EVERY = 10
+EVERY = 10
 """Looks."""
 
 log = structlog.get_logger(__name__)
@@ -86,6 +87,7 @@ class ReplicaServer:
         self._config = settings_in_force(topology)
         self._wire = Wire.of(topology)
         self._where = SeveralSites(topology)
+        await self._place_taken()
         self._following = Following(self._where, self._moved)
         self._status = Status(topology.run_dir, self._index)
         copy = await self._open_copy()
@@ -132,6 +134,15 @@ class ReplicaServer:
             self._leading.measure(sheet)
 
     # ------------------------------------------------------------------ the copy
+
+    async def _place_taken(self) -> None:
+        """The site process has said where this site is (actors.sites.server).  Of a data directory that was copied it does not say it while
+        the other one is up: the replicas of both would be the same, and one of them lacks what the other has acknowledged."""
+        if not self._where.known.sites:
+            log.warning("replica.waits_for_its_site", shard=self._index)
+        while not self._where.known.sites:
+            await asyncio.sleep(LOOK_S)
+            self._where.look()
 
     async def _open_copy(self) -> Copy:
         topology = self._topology
@@ -234,8 +245,18 @@ class ReplicaServer:
             self._remembered = replica.cfg
             self._shell.copy.log.remember(replica.cfg)
         self._looks += 1
-        if self._leading is None and not self._looks % STEADY_EVERY:
+        if self._looks % EVERY:
+            return
+        if self._leading is None:
             self._tell_steady()
+        elif is_drained(self._topology.run_dir):
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        up = [site for site, at in self._where.known.sites.items() if at.up]
+        if (to := heir(self._shell.replica, up)) is not None:
+            log.info("shard.handed_over", shard=self._index, to=to)
+            self._shell.bring(HandOver(to))
 
     def _tell_steady(self) -> None:
         """Steady time of the store, for the gateways of this site, as its rows have it."""

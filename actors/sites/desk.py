@@ -28,7 +28,7 @@ TRIES_MAX: Final = 20
 """Looks of one command, while its changes meet those of others."""
 ASKED_MAX: Final = 16
 """Commands of one link at a time; with more it is closed."""
-VERBS: Final = ("info", "set-replicas", "join", "leave", "lost", "forget")
+VERBS: Final = ("info", "set-replicas", "join", "leave", "lost", "forget", "drain")
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +52,9 @@ class Office(Protocol):
 
     def look_soon(self) -> None:
         """Something was changed."""
+
+    def drain(self) -> int:
+        """Let others lead what this site leads; how many shards it leads still."""
 
 
 class Desk:
@@ -88,12 +91,17 @@ class Desk:
             raise ValueError(f"verb {verb!r}")
         if verb == "info":
             return self._info
+        if verb == "drain":
+            return self._drain
         if verb != "set-replicas" and len(words) != 1:
             raise ValueError(f"{verb} of {len(words)} sites")
         return lambda: self._change(verb, words)
 
     async def _info(self) -> dict[str, Any]:
         return dataclasses.asdict(self._office.info())
+
+    async def _drain(self) -> int:
+        return self._office.drain()
 
     async def _change(self, verb: str, words: list[str]) -> bool:
         """Whether anything was to change."""

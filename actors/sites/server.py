@@ -30,6 +30,7 @@ from actors.metrics.of_site import SiteFigures
 from actors.register.chosen import Below, asked_register, owned_register, settings_of
 from actors.register.linked import RegisterHost
 from actors.register.local import LocalRegister
+from actors.replica.draining import ask_to_drain
 from actors.sites.allocating import allocate, allocated
 from actors.sites.changing import lost_steps
 from actors.sites.claiming import agree, take_place
@@ -165,6 +166,11 @@ class SiteServer:
 
     def look_soon(self) -> None:
         self._soon.set()
+
+    def drain(self) -> int:
+        ask_to_drain(self._topology.run_dir)
+        known = self._told
+        return 0 if known is None else sum(known.leads_here(shard) for shard in known.leads)
 
     # ------------------------------------------------------------------ taking its place
 

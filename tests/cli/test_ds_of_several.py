@@ -1,4 +1,4 @@
-"""`holdfast ds` and `holdfast status` of a broker that is one of several sites, whose site processes run beside the command."""
+"""`holdfast ds`, `node` and `status` of a broker that is one of several sites, whose site processes run beside the command."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import structlog
 from typer.testing import CliRunner, Result
 
 from actors.processes import identify
+from actors.replica.draining import is_drained
 from actors.run import Run, boot_id, record_run
 from actors.topology import Topology, write_whole
 from cli.main import app
@@ -106,6 +107,16 @@ def test_status_says_how_sites_stand(three: list[Topology]) -> None:
     assert f"site {A} on " in text and ": up, leads 1 shard\n" in text and "nobody is known to lead 1 shard\n" in text
     found = json.loads(said(three[1], "status", "--json").stdout)
     assert [each["leads"] for each in found["sites"]] == [1, 0, 0] and found["unled"] == 1
+
+
+def test_draining_waits_until_nothing_is_led_here(three: list[Topology]) -> None:
+    """The replicas that are played hand nothing over, so who leads says that it still does; the others lead nothing."""
+    still = said(three[0], "node", "drain", "--within", "1")
+    assert still.exit_code == 1 and "this site still leads 1 shard: `holdfast ds info --verbose`" in still.stderr
+    assert is_drained(three[0].run_dir)
+    over = said(three[1], "node", "drain")
+    assert over.exit_code == 0 and over.stdout.startswith("This site leads no shard.")
+    assert json.loads(said(three[1], "node", "drain", "--json").stdout) == {"led": 0}
 
 
 def test_a_site_that_does_not_run_has_nothing_to_say(three: list[Topology]) -> None:

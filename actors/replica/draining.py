@@ -1,0 +1,43 @@
+"""Gives the lead of shards away while this site is drained (`holdfast node drain`), so that stopping it interrupts nobody for long.
+
+A wish, for DRAIN_S: it is in a file of the run directory, which the site process writes and the shard processes of this site look at.
+After that the site may lead again, so two sites that are drained do not hand a shard to one another for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from actors.topology import write_whole
+from shards.replication.configuration import Rid, site_of
+from shards.replication.replica import Replica
+
+DRAIN_FILE: Final = "drain"
+DRAIN_S: Final = 60.0
+_FAR: Final = 1 << 62
+
+
+def ask_to_drain(run_dir: Path) -> None:
+    """Asked again, it begins anew."""
+    write_whole(run_dir / DRAIN_FILE, str(time.monotonic()))
+
+
+def is_drained(run_dir: Path) -> bool:
+    try:
+        since = float((run_dir / DRAIN_FILE).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return False
+    return time.monotonic() - since < DRAIN_S
+
+
+def heir(replica: Replica, up: Collection[str]) -> Rid | None:
+    """Who leads best instead: in sync, on a site that is up, the least behind.  None: this replica does not serve, or there is nobody."""
+    cfg = replica.cfg
+    if not replica.serving or cfg is None:
+        return None
+    behind = replica.behind
+    others = [rid for rid in sorted(cfg.isr - {replica.rid}) if site_of(rid) in up]
+    return min(others, key=lambda rid: behind.get(rid, _FAR), default=None)
