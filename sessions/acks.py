@@ -108,7 +108,7 @@ class Acks:
             self._state.counters.acks_unknown += len(unknown)
             self._state.outputs[session.link].pubrel_unknown(session.conn, unknown)
         if waiting:
-            session.releases.append((gate, waiting))
+            session.release_when_committed(gate, waiting)
             session.progress_dirty = True
             self._committing.soon(session)
         return True

@@ -197,17 +197,18 @@ class Committing:
                 puts.append((family, suffix, value))
         session.rows.clear()
         for cursor in session.places:
-            cursor.saved = place = self._place_of(cursor)
+            place = self._place_of(cursor)
+            cursor.saved = place.cut
             puts.append((PLACE, place_key(cursor.sub.sub_id, cursor.shard), pack_place(place)))
         session.places.clear()
-        for number, range in session.ranges.take_fresh().items():
-            puts.append((RANGE, u64(number), range.row()))
+        for range in session.ranges.take_fresh():
+            puts.append((RANGE, u64(range.number), range.row()))
         for number in session.ranges.take_dead():
             deletes.append((RANGE, u64(number)))
         puts.append((PROGRESS, b"", self._progress(session)))
         session.progress_dirty = False
-        letters, session.letters = session.letters, []
-        return Commit(token, session.client, session.session_id, session.conn, puts, deletes, tuple(letters))
+        letters, session.letters = session.letters, ()
+        return Commit(token, session.client, session.session_id, session.conn, puts, deletes, letters)
 
     def _progress(self, session: Session) -> bytes:
         one, two = session.one, session.two
@@ -239,9 +240,9 @@ class Committing:
             assert isinstance(reply, CommitDone)
             session.committing = False
             if reply.code == TAKEN:
-                session.committed()
+                released = session.committed()
                 if not session.dropped:
-                    self._taken(session)
+                    self._taken(session, released)
             elif session.dropped:
                 continue
             elif reply.code == OLD_TOKEN:
@@ -250,13 +251,10 @@ class Committing:
                 self._state.counters.commits_refused += 1
                 self.listener.refused(session, reply.code)
 
-    def _taken(self, session: Session) -> None:
-        releases = session.releases
-        while releases and releases[0][0] <= session.commits_done:
-            packet_ids = releases.pop(0)[1]
-            if session.attached:
-                self._state.outputs[session.link].pubrel(session.conn, packet_ids)
+    def _taken(self, session: Session, released: list[int]) -> None:
         if session.attached:
+            if released:
+                self._state.outputs[session.link].pubrel(session.conn, released)
             self._state.stir(session)
         self.listener.settled(session)
 

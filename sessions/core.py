@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from mqtt.reason import ReasonCode
+from sessions import underway
 from sessions.acks import Acks
 from sessions.attaching import Attaching
 from sessions.committing import Committing, Home
@@ -56,6 +57,7 @@ from sessions.session import Session
 from sessions.state import State
 from sessions.subscriptions import Subscriptions
 from sessions.sweeping import Sweeping
+from sessions.underway import NOT_ASKING
 from shards.frames import Given, GroupNews
 from shards.slots import SlotTable
 
@@ -244,12 +246,14 @@ class SessionCore:
                 state.counters.sent += window.send(output, session.conn, session.commits_done, one, two)
             unsent = window.unsent
             self._reading.pump(session)
-            if session.retained:
+            if session.asking.retained:
                 self._retained.pump(session)
             if session.given.waiting:
                 self._givens.pump(session)
             if window.unsent == unsent:
                 break
+        if session.asking is not NOT_ASKING and session.asking.over:
+            session.asking = NOT_ASKING
 
     def _wake(self) -> None:
         state = self._state
@@ -267,6 +271,7 @@ class SessionCore:
 
     def check(self) -> None:
         self._state.check()
+        underway.check()
         self._attaching.check()
         self._memory.check()
         self._groups.check()

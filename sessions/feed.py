@@ -6,8 +6,8 @@ joins again when a poll says that it has caught up.  The filter of a subscriptio
 the same link, so every frame that comes after a poll's answer covers it.
 
 Holds after every call (see check):
-1. heads are exactly the cursors with `head`, and each has read everything up to `upto`;
-2. the shard has been told, or is told before anything else in this tick, exactly the filters with a count above 0.
+1. a cursor at the head has read everything up to `upto`, and its subscription is wanted;
+2. the shard has been told, or is told before anything else in this tick, exactly the filters that are wanted.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from mqtt.trie import FilterTrie
 from sessions.bodies import Bodies
 from sessions.events import ToFeed
-from sessions.session import Cursor
+from sessions.session import HEAD, Cursor, Doing
 from sessions.state import State
+from sessions.wanted import Wanted
 from shards.frames import Feed as FeedFrame
 from shards.frames import FeedTaken, FeedWant, Place
 
@@ -36,41 +36,27 @@ class FeedReader(Protocol):
 
 
 class ShardFeed:
-    def __init__(self, state: State, shard: int, reader: FeedReader) -> None:
+    def __init__(self, state: State, shard: int, wanted: Wanted, reader: FeedReader) -> None:
         self._state = state
         self._shard = shard
+        self._wanted = wanted
         self._reader = reader
         self._version = 0
-        self._counts: dict[bytes, int] = {}
         self._add: dict[bytes, None] = {}
         self._remove: dict[bytes, None] = {}
-        self._trie: FilterTrie[Cursor] = FilterTrie()
-        self._heads: dict[Cursor, None] = {}
+        self._heads = 0
+        """How many cursors are at the head."""
         self.upto = 0
         """Everything wanted up to here has come since the link is up."""
 
     # ---------------------------------------------------------------- who wants what
-    def want(self, cursor: Cursor) -> None:
-        filter = cursor.sub.terms.filter
-        self._trie.add(filter, cursor)
-        count = self._counts.get(filter, 0)
-        self._counts[filter] = count + 1
-        if not count:
-            if filter in self._remove:
-                del self._remove[filter]
-            else:
-                self._add[filter] = None
+    def want(self, filter: bytes) -> None:
+        if filter in self._remove:
+            del self._remove[filter]
+        else:
+            self._add[filter] = None
 
-    def unwant(self, cursor: Cursor) -> None:
-        filter = cursor.sub.terms.filter
-        self._trie.remove(filter, cursor)
-        if cursor.head:
-            self.leave(cursor)
-        count = self._counts[filter] - 1
-        if count:
-            self._counts[filter] = count
-            return
-        del self._counts[filter]
+    def unwant(self, filter: bytes) -> None:
         if filter in self._add:
             del self._add[filter]
         else:
@@ -91,43 +77,48 @@ class ShardFeed:
         """A new link begins with an empty feed."""
         self._version = 0
         self.upto = 0
-        self._add = dict.fromkeys(self._counts)
+        self._add = self._wanted.filters()
         self._remove.clear()
         self.turn()
 
     def lost(self) -> None:
-        for cursor in list(self._heads):
+        for cursor in self._at_head():
             self.leave(cursor)
             self._reader.fell_behind(cursor)
+
+    def _at_head(self) -> list[Cursor]:
+        cursors = [sub.cursors[self._shard] for sub in self._wanted.subs()] if self._heads else []
+        return [cursor for cursor in cursors if cursor.doing is HEAD]
 
     # ---------------------------------------------------------------- the head
     def join(self, cursor: Cursor) -> None:
         """The cursor has read everything that the shard had committed when it answered, so not less than the feed brought."""
-        cursor.head = True
-        self._heads[cursor] = None
+        cursor.doing = HEAD
+        self._heads += 1
 
     def leave(self, cursor: Cursor) -> None:
         """The place of the cursor becomes its own again."""
-        cursor.place = self.place_of(cursor)
-        cursor.head = False
-        del self._heads[cursor]
+        if self.upto > cursor.cut:
+            cursor.cut = self.upto
+            cursor.moved = True
+        cursor.doing = Doing.NOTHING
+        self._heads -= 1
 
     def look_again(self, cursor: Cursor) -> None:
         """The cursor polls from the last place at which something came for it, not from the end of the feed: nothing between
         the two has been given to it."""
-        cursor.head = False
-        del self._heads[cursor]
+        cursor.doing = Doing.NOTHING
+        self._heads -= 1
         self._reader.fell_behind(cursor)
 
     def place_of(self, cursor: Cursor) -> Place:
-        place = cursor.place
-        return Place(self.upto) if cursor.head and self.upto > place.cut else place
+        return Place(self.upto) if cursor.doing is HEAD and self.upto > cursor.cut else cursor.place
 
     def receive(self, frame: FeedFrame) -> None:
         upto = self.upto
         if frame.after > upto:
-            for cursor in list(self._heads):
-                if cursor.place.cut < frame.after:
+            for cursor in self._at_head():
+                if cursor.cut < frame.after:
                     self._miss(cursor)
         if frame.values and self._heads:
             self._distribute(frame, upto)
@@ -136,11 +127,12 @@ class ShardFeed:
 
     def _distribute(self, frame: FeedFrame, upto: int) -> None:
         bodies = Bodies(frame.values, shared=True)
-        match = self._trie.match
+        match, shard = self._wanted.match, self._shard
         hits: dict[Cursor, list[int]] = {}
         for index, message in enumerate(bodies.messages):
-            for cursor in match(message[0]):
-                if cursor.head:
+            for sub in match(message[0]):
+                cursor = sub.cursors[shard]
+                if cursor.doing is HEAD:
                     found = hits.get(cursor)
                     if found is None:
                         hits[cursor] = [index]
@@ -151,7 +143,7 @@ class ShardFeed:
         streams, stream_of, positions = frame.streams, frame.stream_of, frame.positions
         all_streams = [(generation, static) for generation, static in streams]
         for cursor, indexes in hits.items():
-            after = max(cursor.place.cut, upto)
+            after = max(cursor.cut, upto)
             if positions[indexes[0]] <= after:
                 indexes = [index for index in indexes if positions[index] > after]
                 if not indexes:
@@ -160,7 +152,8 @@ class ShardFeed:
             if len(indexes) < len(stream_of) and len(streams) > 1:
                 its_streams = [all_streams[at] for at in dict.fromkeys([stream_of[index] for index in indexes])]
             if self._reader.take(cursor, bodies, indexes, positions, its_streams, after, frame.upto):
-                cursor.place = Place(frame.upto)
+                cursor.cut = frame.upto
+                cursor.moved = True
             else:
                 self._miss(cursor)
 
@@ -169,12 +162,7 @@ class ShardFeed:
         self.leave(cursor)
         self._reader.fell_behind(cursor)
 
-    def wanted(self) -> Sequence[bytes]:
-        return list(self._counts)
-
     def check(self) -> None:
-        assert all(cursor.head for cursor in self._heads)
-        assert sum(self._counts.values()) == len(self._trie)
-        for filter, cursor in self._trie.pairs():
-            assert filter in self._counts
-            assert cursor.head == (cursor in self._heads)
+        cursors = [sub.cursors[self._shard] for sub in self._wanted.subs()]
+        assert self._heads == sum(cursor.doing is HEAD for cursor in cursors)
+        assert all(cursor.shard == self._shard and (cursor.sweep is None or cursor.doing is not HEAD) for cursor in cursors)

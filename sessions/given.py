@@ -100,7 +100,7 @@ class Givens:
                 rows = [(suffix, unpack_row(value)) for family, suffix, value in told.rows if family == DELIVERY]
                 self._add(session, [(key, fields[0], fields[1]) for key, fields in rows])
 
-        self._state.query(session.home, Load(session.client), session, told)
+        self._state.query(session.home, Load(session.client), session.asks(), told)
 
     def _add(self, session: Session, rows: list[tuple[bytes, bytes, bytes]]) -> None:
         given = self._own(session)
@@ -119,7 +119,7 @@ class Givens:
     def pump(self, session: Session) -> None:
         """Give numbers to what waits, behind everything that is sent again."""
         given = session.given
-        while given.waiting and not session.rereads and not session.held:
+        while given.waiting and not session.asking.rereads and not session.held:
             room = session.room(session.window.size + _AT_ONCE)
             if room <= 0 or session.window.unsent_bytes > self._state.options.unsent_bytes_max:
                 return

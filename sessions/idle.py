@@ -1,7 +1,7 @@
 """Subscriptions that get nothing: after a while they ask their shard by themselves, or once more.
 
-Messages are pushed, so there is nothing to find, unless a wake-up got lost.  A cursor is looked at once per interval; when its
-place is the one it had at the last look, nothing has come for it, and it polls from that place, not from the end of the feed:
+Messages are pushed, so there is nothing to find, unless a wake-up got lost.  The cursors of a subscription are looked at once per
+interval; when one has not moved since the last look, nothing has come for it, and it polls from its place, not from the end of the feed:
 what the feed wrongly left out lies between the two.  One that is behind, and was at the last look, and has not moved since, waits for an
 answer that does not come, or for nothing: whoever watches sees whether it may wait, as for a client that does not acknowledge.
 
@@ -9,7 +9,7 @@ Looks come in slots, so that many silent subscriptions wake the process a few ti
 slot so few cursors ask that no shard notices.  What is left over is next in the slot after.  Nothing is done here when a
 message comes.
 
-Holds: a cursor that is watched is in exactly one queue, once.
+Holds: a subscription that is watched is in exactly one queue, once.
 """
 
 from __future__ import annotations
@@ -17,27 +17,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from sessions.session import Cursor
-from shards.frames import Place
+from sessions.session import HEAD, Cursor, Subscription
 
 SLOT_MS = 250
 ASKING_PER_SLOT = 12
-"""Per shard."""
+"""Per shard; the cursors of one subscription look together, also where that is too many."""
 NEVER_MS = 1 << 61
 
 
 class Watch:
-    """One cursor, its interval, when it is looked at next, the place that it had at the last look, and whether it was behind then."""
+    """One subscription, its interval, and when it is looked at next."""
 
-    __slots__ = ("at_ms", "behind", "cursor", "every_ms", "place")
+    __slots__ = ("at_ms", "every_ms", "sub")
 
-    def __init__(self, cursor: Cursor, every_ms: int) -> None:
-        self.cursor: Cursor | None = cursor
+    def __init__(self, sub: Subscription, every_ms: int) -> None:
+        self.sub: Subscription | None = sub
         """None: it is watched no more; what waits in its queue until its time comes holds no session."""
         self.every_ms = every_ms
         self.at_ms = 0
-        self.place = cursor.place
-        self.behind = False
 
 
 class Idle:
@@ -51,21 +48,18 @@ class Idle:
         """By interval, so that each is in the order of time."""
         self._next_slot_ms = 0
 
-    def watch(self, cursor: Cursor, every_ms: int, now_ms: int) -> None:
-        self.forget(cursor)
+    def watch(self, sub: Subscription, every_ms: int, now_ms: int) -> None:
+        self.forget(sub)
         if every_ms < NEVER_MS:
-            cursor.watch = watch = Watch(cursor, every_ms)
+            for cursor in sub.cursors:
+                cursor.moved = cursor.behind = False
+            sub.watch = watch = Watch(sub, every_ms)
             self._look_later(watch, now_ms)
 
-    def forget(self, cursor: Cursor) -> None:
-        watch, cursor.watch = cursor.watch, None
+    def forget(self, sub: Subscription) -> None:
+        watch, sub.watch = sub.watch, None
         if watch is not None:
-            watch.cursor = None
-
-    def polled(self, cursor: Cursor, place: Place) -> None:
-        """A poll brought nothing: its new place does not mean that something was heard."""
-        if cursor.watch is not None:
-            cursor.watch.place = place
+            watch.sub = None
 
     def turn(self, now_ms: int) -> None:
         if now_ms < self._next_slot_ms:
@@ -77,17 +71,18 @@ class Idle:
                     self._next_slot_ms = now_ms + SLOT_MS
                     return
                 watch = queue.popleft()
-                cursor = watch.cursor
-                if cursor is None:
-                    continue
-                behind = not cursor.head
-                if cursor.place is watch.place:
-                    if not behind:
-                        asking += self._ask(cursor, now_ms - watch.every_ms)
-                    elif watch.behind:
-                        asking += self._stuck(cursor, now_ms - watch.every_ms)
-                watch.place, watch.behind = cursor.place, behind
-                self._look_later(watch, now_ms)
+                if watch.sub is not None:
+                    for cursor in watch.sub.cursors:
+                        asking += self._look(cursor, now_ms - watch.every_ms)
+                    self._look_later(watch, now_ms)
+
+    def _look(self, cursor: Cursor, before_ms: int) -> int:
+        """How many questions are asked."""
+        stands, was_behind = not cursor.moved, cursor.behind
+        cursor.moved, cursor.behind = False, cursor.doing is not HEAD
+        if stands and not cursor.behind:
+            return self._ask(cursor, before_ms)
+        return self._stuck(cursor, before_ms) if stands and was_behind else 0
 
     @property
     def next_ms(self) -> int | None:
@@ -105,6 +100,6 @@ class Idle:
         queue.append(watch)
 
     def check(self) -> None:
-        queued = [watch for queue in self._queues.values() for watch in queue if watch.cursor is not None]
+        queued = [watch for queue in self._queues.values() for watch in queue if watch.sub is not None]
         assert len(dict.fromkeys(queued)) == len(queued)
-        assert all(watch.cursor.watch is watch for watch in queued if watch.cursor is not None)
+        assert all(watch.sub.watch is watch for watch in queued if watch.sub is not None)

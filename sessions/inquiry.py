@@ -23,7 +23,7 @@ from sessions.inquiry_frames import (
     Told,
 )  # fmt: skip
 from sessions.memory.session import MemorySession
-from sessions.session import Cursor, Session
+from sessions.session import HEAD, Cursor, Session
 from sessions.state import State
 from shards.queries import Place
 
@@ -88,7 +88,7 @@ class Inquiry:
 def _behind(session: Session) -> Iterator[Cursor]:
     for sub in session.subs.values():
         for cursor in sub.cursors:
-            if not cursor.head:
+            if cursor.doing is not HEAD:
                 yield cursor
 
 

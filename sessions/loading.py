@@ -56,7 +56,7 @@ def restore(
     for suffix, value in sorted(by_family[SUBSCRIPTION]):
         fields = SubscriptionRow(*unpack_row(value))
         terms = Terms(read_u64(suffix), fields.filter, fields.qos, fields.options, fields.identifier)
-        sub = Subscription(session, terms, [(shard, position) for shard, position in fields.starts])
+        sub = Subscription(session, terms, [position for _, position in fields.starts])
         if fields.state == ADDING:
             unfinished.append(sub)
             continue
@@ -64,13 +64,13 @@ def restore(
         if fields.past:
             sub.ends = fields.past[0]
             sub.past = {shard: Past(*past) for shard, *past in fields.past[1]}
-        for shard, start in sub.starts:
+        for shard, start in enumerate(sub.starts):
             saved = places.get((sub.sub_id, shard))
-            sub.add_cursor(shard, saved if saved is not None else Place(start), saved).repeats = repeats
+            sub.add_cursor(saved if saved is not None else Place(start), saved).repeats = repeats
     session.losses, session.untold = progress.losses, progress.untold
     for at in range(0, len(progress.again), 3):
         qos, number, count = progress.again[at : at + 3]
-        session.again[qos] = (number, count)
+        session.again = {**session.again, qos: (number, count)}
     for _, value in by_family[LOSS]:
         session.newest_loss = LossRow(*unpack_row(value))
     close_again(session)

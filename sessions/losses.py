@@ -99,7 +99,7 @@ def close_numbers(session: Session, known: Range, ones: range, twos: range) -> i
     session.progress_dirty = True
     ranges.progressed1()
     ranges.progressed2()
-    if known.number in ranges.open and known.number not in ranges.fresh:
+    if known.number in ranges.open and ranges.is_taken(known):
         session.rows[RANGE, u64(known.number)] = known.row()
     return len(open1) + len(open2)
 

@@ -33,6 +33,8 @@ class Reads(NamedTuple):
     renew_streams_ms: int = 30_000
 
     def changed_by(self, by: ReadOverrides) -> Reads:
+        if by == NO_OVERRIDES:
+            return self
         return Reads(
             self.batch_size if by.batch_size is None else by.batch_size,
             self.idle_poll_ms if by.idle_poll_ms is None else by.idle_poll_ms,

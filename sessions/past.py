@@ -32,10 +32,12 @@ def is_through(cursor: Cursor, place: Place) -> bool:
 
 
 def terms_of_history(cursor: Cursor) -> Terms:
-    of, past, known = cursor.sub.terms, cursor.past, cursor.history
+    sub, past = cursor.sub, cursor.past
+    of, known = sub.terms, sub.history.get(cursor.shard)
     options = of.options | HISTORY
     if known is None or (known.qos, known.options, known.identifier) != (of.qos, options, of.identifier):
-        known = cursor.history = Terms(of.sub_id, of.filter, of.qos, options, of.identifier, past.since_ms, past.until_ms)
+        known = Terms(of.sub_id, of.filter, of.qos, options, of.identifier, past.since_ms, past.until_ms)
+        sub.history = {**sub.history, cursor.shard: known}
     return known
 
 

@@ -10,7 +10,7 @@ A range that is opened and finished between two commits leaves no trace on disk.
 Holds after every call (see check):
 1. the numbers of all open ranges, in order, are consecutive on each track and end at the track's next - 1;
 2. a range is in the queue of a track exactly while a number of it on that track is above `committed`;
-3. `fresh` are open ranges that no commit has taken.
+3. the open ranges that no commit has taken are those from the number `taken` on.
 """
 
 from __future__ import annotations
@@ -110,14 +110,13 @@ class Range:
 class RangeLog:
     """The open ranges of one session."""
 
-    __slots__ = ("_messages_max", "_queue1", "_queue2", "_streams_max", "dead", "fresh", "next_number", "one", "open", "two")
+    __slots__ = ("_messages_max", "_queue1", "_queue2", "_streams_max", "dead", "next_number", "one", "open", "taken", "two")
 
     def __init__(self, one: Track, two: Track, next_number: int, messages_max: int, streams_max: int) -> None:
         self.one = one
         self.two = two
-        self.next_number = next_number
+        self.next_number = self.taken = next_number
         self.open: dict[int, Range] = {}
-        self.fresh: dict[int, Range] = {}
         self.dead: list[int] = []
         self._queue1: list[Range] = []
         self._queue2: list[Range] = []
@@ -137,7 +136,7 @@ class RangeLog:
             )  # fmt: skip
             grown.gate = gate
             self.next_number += 1
-            self.open[grown.number] = self.fresh[grown.number] = grown
+            self.open[grown.number] = grown
         self._enqueue(grown, count1 > 0, count2 > 0)
         return first1, first2
 
@@ -150,8 +149,8 @@ class RangeLog:
         matches in all their streams between its start and our end is in one of them, and reading it again finds exactly
         these messages.
         """
-        last = self.fresh.get(self.next_number - 1)
-        if last is None or last.terms is not terms or last.shard != shard or not last.merged or last.upto > after:
+        last = self.open.get(self.next_number - 1)
+        if last is None or self.is_taken(last) or last.terms is not terms or last.shard != shard or not last.merged or last.upto > after:
             return None
         if terms.since_ms or terms.until_ms:
             # What is left out of it is read again too, and must not add up.
@@ -209,15 +208,24 @@ class RangeLog:
                 head.open2 = False
             if not head.open1 and not head.open2:
                 del self.open[head.number]
-                if self.fresh.pop(head.number, None) is None:
+                if self.is_taken(head):
                     self.dead.append(head.number)
                     died = True
         return died
 
-    def take_fresh(self) -> dict[int, Range]:
+    def is_taken(self, known: Range) -> bool:
+        """A commit has it, or it was loaded."""
+        return known.number < self.taken
+
+    @property
+    def has_fresh(self) -> bool:
+        return self.next_number > self.taken and bool(self.open) and next(reversed(self.open)) >= self.taken
+
+    def take_fresh(self) -> list[Range]:
         """What the commit that is being assembled has to write; from now on these ranges do not grow."""
-        fresh, self.fresh = self.fresh, {}
-        return fresh
+        numbers = range(self.taken, self.next_number)
+        self.taken = self.next_number
+        return [self.open[number] for number in numbers if number in self.open]
 
     def take_dead(self) -> list[int]:
         dead, self.dead = self.dead, []
@@ -248,4 +256,4 @@ class RangeLog:
         for number, item in self.open.items():
             assert item.open1 or item.open2, f"range {number} is finished and still open"
             assert item.number == number < self.next_number
-        assert all(self.open.get(number) is item for number, item in self.fresh.items())
+        assert self.taken <= self.next_number

@@ -25,9 +25,11 @@ from sessions.losses import Losses
 from sessions.past import at_head, is_through, parts
 from sessions.ranges import COPIES, GIVEN, Terms
 from sessions.redelivery import Redelivery
-from sessions.session import Cursor, Reread, Session, Subscription
+from sessions.session import HEAD, Cursor, Doing, Reread, Session, Subscription
 from sessions.stalls import Stalls
 from sessions.state import GROUPS, Later, State, earlier
+from sessions.underway import NOT_ASKING, Asking
+from sessions.wanted import Wanted
 from sessions.window import NO_GATE, Batch
 from shards.frames import Place, Poll, Polled, RangeRead, ReadRange, Segment, Told
 from shards.messages import RETAIN
@@ -41,7 +43,8 @@ since the last message for it, its place is saved when the saved one is older th
 class Reading:
     def __init__(self, state: State) -> None:
         self._state = state
-        self.feeds = [ShardFeed(state, shard, self) for shard in range(state.n_shards)]
+        self._wanted = Wanted()
+        self.feeds = [ShardFeed(state, shard, self._wanted, self) for shard in range(state.n_shards)]
         self._retry: Later[tuple[Session, Cursor | Reread]] = Later(state.options.retry_ms)
         self._stalls = Stalls(state, self.feeds)
         self._idle = Idle(state.n_shards, self._stalls.look_again, self._stalls.wake)
@@ -59,42 +62,49 @@ class Reading:
     def begin(self, session: Session, sub: Subscription) -> None:
         """Read for this subscription from the places of its cursors on."""
         sub.reads = self._state.options.reads_of(session.reads, sub.terms.filter)
-        for cursor in sub.cursors:
-            self.feeds[cursor.shard].want(cursor)
-            self._wait(session, cursor)
-            self._idle.watch(cursor, sub.reads.idle_poll_ms, self._state.now_ms)
+        if sub.cursors:
+            if self._wanted.add(sub):
+                for feed in self.feeds:
+                    feed.want(sub.terms.filter)
+            for cursor in sub.cursors:
+                self._wait(session, cursor)
+            self._idle.watch(sub, sub.reads.idle_poll_ms, self._state.now_ms)
         self._state.stir(session)
 
     def end(self, session: Session, sub: Subscription) -> None:
+        self._stop(sub)
         for cursor in sub.cursors:
-            self._idle.forget(cursor)
-            self.feeds[cursor.shard].unwant(cursor)
             session.places.pop(cursor, None)
-            session.later.pop(cursor, None)
-            if cursor.waiting:
-                cursor.waiting = False
-                session.starving.remove(cursor)
+            if cursor.doing is Doing.WAITING:
+                session.asking.starving.remove(cursor)
+            cursor.doing = Doing.NOTHING
+
+    def _stop(self, sub: Subscription) -> None:
+        """Nothing comes for it any more, and the places of its cursors are their own again."""
+        if sub.cursors:
+            self._idle.forget(sub)
+            for cursor in sub.cursors:
+                if cursor.doing is HEAD:
+                    self.feeds[cursor.shard].leave(cursor)
+            if self._wanted.remove(sub):
+                for feed in self.feeds:
+                    feed.unwant(sub.terms.filter)
 
     def detach(self, session: Session) -> None:
         """The connection is gone: stop reading, and note how far the subscriptions have come."""
-        self._state.forget_queries(session)
+        self._state.forget_queries(session.asking)
+        session.asking = NOT_ASKING
         for sub in session.subs.values():
+            self._stop(sub)
             for cursor in sub.cursors:
-                self._idle.forget(cursor)
-                self.feeds[cursor.shard].unwant(cursor)
-                cursor.asked = cursor.waiting = False
+                cursor.doing = Doing.NOTHING
                 cursor.looking = None
-                if cursor.place != cursor.saved:
+                if cursor.unsaved:
                     session.places[cursor] = None
             sub.retained_topics = None
         if session.window.unsent:
             # The row says that all of it was sent; now we know better.
             session.progress_dirty = True
-        session.starving.clear()
-        session.later.clear()
-        session.rereads.clear()
-        session.retained.clear()
-        session.reserved = session.reserved_bytes = 0
         session.held = False
         session.window.reconnect(0)
         session.one.reconnect()
@@ -103,7 +113,8 @@ class Reading:
     def attach(self, session: Session, receive_max: int) -> None:
         """A connection: first what is unfinished, then what is new."""
         session.window.reconnect(receive_max if session.link == GROUPS else min(receive_max, self._state.options.max_inflight))
-        session.rereads = [Reread(range) for range in session.ranges.open.values()]
+        if session.ranges.open:
+            session.asks().rereads = [Reread(range) for range in session.ranges.open.values()]
         for sub in session.subs.values():
             self.begin(session, sub)
         self._state.stir(session)
@@ -112,7 +123,7 @@ class Reading:
         """Go on from this place, wherever it stood, online or offline (docs/session-tools.md).  What was given to the session before stays
         its own; the place is in the next commit."""
         session = cursor.sub.session
-        if cursor.head:
+        if cursor.doing is HEAD:
             self.feeds[cursor.shard].leave(cursor)
             self._wait(session, cursor)
         cursor.place = place
@@ -126,56 +137,56 @@ class Reading:
     # ---------------------------------------------------------------- asking
     def pump(self, session: Session) -> None:
         """Ask for what this session has room for."""
+        asking = session.asking
         if session.held:
             return
-        if session.rereads:
-            self._reread(session)
-            if session.rereads:
+        if asking.rereads:
+            self._reread(session, asking)
+            if asking.rereads:
                 return
-        if not session.starving:
+        if not asking.starving:
             return
         options, window = self._state.options, session.window
-        while session.starving:
-            batch = session.starving[0].sub.reads.batch_size
+        while asking.starving:
+            batch = asking.starving[0].sub.reads.batch_size
             bound = window.size + batch
-            if (window.unsent + session.reserved) * 2 > bound:
+            if (window.unsent + asking.reserved) * 2 > bound:
                 return
-            bytes_left = options.unsent_bytes_max - window.unsent_bytes - session.reserved_bytes
+            bytes_left = options.unsent_bytes_max - window.unsent_bytes - asking.reserved_bytes
             if bytes_left * 2 < options.unsent_bytes_max:
                 return
             count = min(batch, session.room(bound))
             if count <= 0:
                 return
-            self._poll(session, session.starving.pop(0), count, min(options.poll_bytes_max, bytes_left))
+            self._poll(session, asking, asking.starving.pop(0), count, min(options.poll_bytes_max, bytes_left))
 
-    def _poll(self, session: Session, cursor: Cursor, count: int, bytes_max: int) -> None:
-        cursor.waiting, cursor.asked = False, True
-        session.reserved += count
-        session.reserved_bytes += bytes_max
+    def _poll(self, session: Session, asking: Asking, cursor: Cursor, count: int, bytes_max: int) -> None:
+        cursor.doing = Doing.ASKED
+        asking.reserved += count
+        asking.reserved_bytes += bytes_max
         self._state.counters.polls += 1
 
         place = cursor.place
 
         def told(told: Told | None) -> None:
-            session.reserved -= count
-            session.reserved_bytes -= bytes_max
-            cursor.asked = False
+            asking.reserved -= count
+            asking.reserved_bytes -= bytes_max
             # Also when the subscription has ended meanwhile: others may wait for the room that was kept for this one.
             self._state.stir(session)
             if cursor.sub.ended:
                 return
-            if cursor.place is place:
+            if cursor.place == place:
                 self._polled(session, cursor, place, told)
             else:
                 # It was moved meanwhile: what this has brought was asked from another place.
                 self._wait(session, cursor)
 
         poll = Poll(cursor.sub.terms.filter, place, count, bytes_max, cursor.sub.reads.renew_streams_ms)
-        self._state.query(cursor.shard, poll, session, told)
+        self._state.query(cursor.shard, poll, asking, told)
 
     def _polled(self, session: Session, cursor: Cursor, begin: Place, told: Told | None) -> None:
         if not isinstance(told, Polled):
-            session.later[cursor] = None
+            cursor.doing = Doing.LATER
             self._retry.add(self._state.now_ms, (session, cursor))
             return
         if cursor.looking is not None:
@@ -190,8 +201,9 @@ class Reading:
             if told.segments or told.gone:
                 session.places[cursor] = None
             else:
-                self._idle.polled(cursor, told.place)
-                if cursor.saved is not None and told.place.cut - cursor.saved.cut > PLACE_UNSAVED_US_MAX:
+                # That it brought nothing does not mean that something was heard.
+                cursor.moved = False
+                if cursor.saved is not None and cursor.cut - cursor.saved > PLACE_UNSAVED_US_MAX:
                     session.places[cursor] = None
                     self.committing.lazily(session)
         if told.gone:
@@ -217,16 +229,15 @@ class Reading:
         return [self.place_of(each) for each in cursor.sub.cursors] if cursor.sub.terms.options & POSITIONS else ()
 
     def _wait(self, session: Session, cursor: Cursor) -> None:
-        cursor.waiting = True
-        session.starving.append(cursor)
+        cursor.doing = Doing.WAITING
+        session.asks().starving.append(cursor)
 
     def turn(self) -> None:
         self._idle.turn(self._state.now_ms)
         for session, item in self._retry.due(self._state.now_ms):
             if isinstance(item, Reread):
                 item.asked = False
-            elif item in session.later:
-                del session.later[item]
+            elif item.doing is Doing.LATER:
                 self._wait(session, item)
             if session.attached:
                 self._state.stir(session)
@@ -237,6 +248,7 @@ class Reading:
 
     def check(self) -> None:
         self._idle.check()
+        self._wanted.check()
         for feed in self.feeds:
             feed.check()
 
@@ -250,7 +262,7 @@ class Reading:
             return True
         if session.held or session.room(session.window.size + cursor.sub.reads.batch_size) < len(indexes):
             return False
-        if session.window.unsent_bytes + session.reserved_bytes > options.unsent_bytes_max:
+        if session.window.unsent_bytes + session.asking.reserved_bytes > options.unsent_bytes_max:
             return False
         bodies = at_head(cursor, bodies, indexes, positions, self._places(cursor))
         self._new(session, cursor.sub, cursor.sub.terms, cursor.shard, True, streams, after, upto, bodies, indexes)
@@ -317,20 +329,20 @@ class Reading:
         self._state.counters.assigned += len(firsts)
 
     # ---------------------------------------------------------------- ranges again
-    def _reread(self, session: Session) -> None:
+    def _reread(self, session: Session, asking: Asking) -> None:
         """In their order; asked for ahead, as far as there is room, and queued when all before them are."""
         options, window = self._state.options, session.window
         bound = window.size + session.reads.batch_size
-        for reread in session.rereads:
-            if window.unsent + session.reserved > bound // 2 or window.unsent_bytes > options.unsent_bytes_max // 2:
+        for reread in asking.rereads:
+            if window.unsent + asking.reserved > bound // 2 or window.unsent_bytes > options.unsent_bytes_max // 2:
                 break
             if not reread.asked:
-                self._ask_again(session, reread)
-        while session.rereads and session.rereads[0].values is not None:
-            reread = session.rereads.pop(0)
+                self._ask_again(session, asking, reread)
+        while asking.rereads and asking.rereads[0].values is not None:
+            reread = asking.rereads.pop(0)
             self._queue_again(session, reread)
 
-    def _ask_again(self, session: Session, reread: Reread) -> None:
+    def _ask_again(self, session: Session, asking: Asking, reread: Reread) -> None:
         reread.asked = True
         again = reread.range
         if again.shard == COPIES:
@@ -340,10 +352,10 @@ class Reading:
             reread.values = []
             return
         count = again.count1 + again.count2
-        session.reserved += count
+        asking.reserved += count
 
         def told(told: Told | None) -> None:
-            session.reserved -= count
+            asking.reserved -= count
             if isinstance(told, RangeRead):
                 reread.lost, reread.values = told.lost, told.values
                 if told.lost:
@@ -352,7 +364,7 @@ class Reading:
                 self._retry.add(self._state.now_ms, (session, reread))
             self._state.stir(session)
 
-        self._state.query(again.shard, ReadRange(again.terms.filter, again.streams, again.after, again.upto, again.merged), session, told)
+        self._state.query(again.shard, ReadRange(again.terms.filter, again.streams, again.after, again.upto, again.merged), asking, told)
 
     def _queue_again(self, session: Session, reread: Reread) -> None:
         again, values = reread.range, reread.values

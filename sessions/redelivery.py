@@ -41,7 +41,7 @@ class Redelivery:
             number = _oldest(session, track)
             if number <= track.out:
                 known, count = session.again.get(track.qos, (0, 0))
-                session.again[track.qos] = (number, count + 1 if known == number else 1)
+                session.again = {**session.again, track.qos: (number, count + 1 if known == number else 1)}
                 session.progress_dirty = True
 
     def sent(self, session: Session, qos: int, number: int, topic: bytes) -> int:
@@ -58,16 +58,16 @@ class Redelivery:
             close_numbers(session, known, range(number, number + 1), range(known.first2, known.first2))
         else:
             self._release(session, number)
-        del session.again[qos]
+        session.again = {other: counted for other, counted in session.again.items() if other != qos}
         dead_letter_topic = self._state.options.dead_letter_topic
-        session.letters.append(Letter(dead_letter_topic, qos, dead_letter(body, topic, session.client, count)))
+        session.letters += (Letter(dead_letter_topic, qos, dead_letter(body, topic, session.client, count)),)
         self._committing.soon(session)
         session.tell_when_committed(lambda: self._committed(session.client, topic, count))
 
     def _release(self, session: Session, number: int) -> None:
         """As if PUBREC had come: whether the client has sent one that never arrived, and waits for PUBREL, only that one knows."""
         session.received[number] = gate = session.next_commit
-        session.releases.append((gate, [session.two.packet_id(number)]))
+        session.release_when_committed(gate, [session.two.packet_id(number)])
         session.window.inflight += 1
         session.progress_dirty = True
 

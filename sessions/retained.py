@@ -40,29 +40,30 @@ class Retained:
         shards = list(range(self._state.n_shards)) if has_wildcard(filter) else [self._state.slots.shard_of(filter)]
         if sub.retained_topics is None:
             sub.retained_topics = {}
-        session.retained.append(RetainedJob(sub, shards))
+        session.asks().retained.append(RetainedJob(sub, shards))
         self._state.stir(session)
 
     def pump(self, session: Session) -> None:
-        while session.retained and (session.retained[0].sub.ended or not session.retained[0].shards):
-            done = session.retained.pop(0).sub
-            if not any(job.sub is done for job in session.retained):
+        asking = session.asking
+        while asking.retained and (asking.retained[0].sub.ended or not asking.retained[0].shards):
+            done = asking.retained.pop(0).sub
+            if not any(job.sub is done for job in asking.retained):
                 done.retained_topics = None
-        if not session.retained or session.rereads or session.retained[0].asked:
+        if not asking.retained or asking.rereads or asking.retained[0].asked:
             return
         options = self._state.options
-        batch = session.retained[0].sub.reads.batch_size
+        batch = asking.retained[0].sub.reads.batch_size
         count = min(batch, session.room(session.window.size + batch))
         if count <= 0 or session.window.unsent * 2 > session.window.size + batch:
             return
         if session.window.unsent_bytes * 2 > options.unsent_bytes_max:
             return
-        job = session.retained[0]
+        job = asking.retained[0]
         job.asked = True
-        session.reserved += count
+        asking.reserved += count
 
         def told(told: Told | None) -> None:
-            session.reserved -= count
+            asking.reserved -= count
             self._state.stir(session)
             if isinstance(told, RetainedMessages):
                 job.asked = False
@@ -70,7 +71,7 @@ class Retained:
             else:
                 self._retry.add(self._state.now_ms, (session, job))
 
-        self._state.query(job.shards[0], RetainedPage(job.sub.terms.filter, job.after, count), session, told)
+        self._state.query(job.shards[0], RetainedPage(job.sub.terms.filter, job.after, count), asking, told)
 
     def _page(self, session: Session, job: RetainedJob, page: RetainedMessages) -> None:
         newer = job.sub.retained_topics

@@ -5,6 +5,7 @@ and after that until what it still had to commit is answered.
 
 What waits is in lists and dicts, also where its first one is taken away: empty they take 60 bytes, a deque 0.7 kB and a set 0.2, and most
 sessions are idle.  They are short, and where one is not, as with 10^5 subscriptions that begin to read, that costs some 30 us a poll.
+What an idle session never has is in parts of their own, which it has only while something is under way (sessions.underway).
 
 Commits of one session are counted: `commits_done` are answered, number `commits_done + 1` is under way while `committing`,
 and whatever is changed now goes with number `next_commit`.
@@ -12,7 +13,9 @@ and whatever is changed now goes with number `next_commit`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqtt.topics import is_shared
@@ -20,6 +23,7 @@ from sessions.deliveries import NO_DELIVERIES
 from sessions.options import Reads
 from sessions.ranges import Range, RangeLog, Terms
 from sessions.seqno import SPAN_MAX, Track
+from sessions.underway import NOT_ASKING, NOT_AWAITING, NOT_CHANGING, Asking, Awaiting, Changing
 from sessions.window import Window
 from shards.entries import Letter
 from shards.frames import Gone, Place
@@ -27,36 +31,68 @@ from shards.rows import ACTIVE, LossRow, SubscriptionRow, pack_subscription, u64
 
 if TYPE_CHECKING:
     from sessions.idle import Watch
-    from sessions.retained import RetainedJob
-    from sessions.subscriptions import Operation
+
+
+class Doing(Enum):
+    """What a cursor does: one thing at a time."""
+
+    NOTHING = "nothing"
+    """Nobody is connected, or it has just left the head."""
+    HEAD = "at the head"
+    """It takes what the feed brings."""
+    WAITING = "waiting"
+    """It is behind, and in the session's queue for a poll."""
+    ASKED = "asked"
+    """It is behind, and a poll is under way."""
+    LATER = "later"
+    """Its shard could not answer; it is asked again after a while."""
+
+
+HEAD = Doing.HEAD
 
 
 class Cursor:
     """How far one subscription has read one shard.
 
-    head: it takes what the feed brings, and its place is the greater of `place.cut` and the end of the feed.  Otherwise it
-    is behind and polls: `asked` while a poll is under way, `waiting` while it is in the session's queue for one.
-    saved: the place in the row, None when there is no row yet.
-    looking: it asks only because it had got nothing for a while.  watch: by which somebody sees that.
+    cut: its place, or at the head what is the greater of that and the end of the feed.  sweep: the place in the middle of a sweep;
+    else None, for then the cut says all of it.  saved: the cut of the place in the row, None when there is no row yet.
+    moved, behind: whether it has since it was last looked at, and where it was then (sessions.idle).
+    looking: it asks only because it had got nothing for a while.
     repeats: what it reads before it is at the head may have been sent by a process of ours that has died.
-    past: what of this shard is history of a replay.  history: the terms of that, made of those of the subscription.
     """
 
-    __slots__ = ("asked", "head", "history", "looking", "past", "place", "repeats", "saved", "shard", "sub", "waiting", "watch")
+    __slots__ = ("behind", "cut", "doing", "looking", "moved", "repeats", "saved", "shard", "sub", "sweep")
 
     def __init__(self, sub: Subscription, shard: int, place: Place, saved: Place | None) -> None:
         self.sub = sub
         self.shard = shard
         self.place = place
-        self.saved = saved
-        self.head = False
-        self.asked = False
-        self.waiting = False
+        self.saved = saved.cut if saved is not None else None
+        self.doing = Doing.NOTHING
         self.looking: Look | None = None
-        self.watch: Watch | None = None
-        self.past = NOT_PAST
+        self.moved = False
+        self.behind = False
         self.repeats = False
-        self.history: Terms | None = None
+
+    @property
+    def place(self) -> Place:
+        return self.sweep if self.sweep is not None else Place(self.cut)
+
+    @place.setter
+    def place(self, place: Place) -> None:
+        self.cut = place.cut
+        self.sweep = place if place.horizon else None
+        self.moved = True
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether its row may say another place."""
+        return self.sweep is not None or self.cut != self.saved
+
+    @property
+    def past(self) -> Past:
+        """What of this shard is history of a replay."""
+        return self.sub.past.get(self.shard, NOT_PAST)
 
 
 class Look(NamedTuple):
@@ -76,29 +112,37 @@ class Past(NamedTuple):
 
 NOT_PAST = Past(-1)
 NO_REPLAY: Mapping[int, Past] = {}
+NO_HISTORY: Mapping[int, Terms] = {}
+NOTHING_AGAIN: Mapping[int, tuple[int, int]] = {}
 
 
 class Subscription:
-    """An active subscription.  cursors: one per shard when it has a route, which it has at QoS 1 and 2, and at QoS 0 when it was
-    made under store_qos0; else none.  starts: as in its row.  reads: how it reads now.  ended: it was removed.  past: of a replay, by
-    shard; ends: it is over when that has been read.
+    """An active subscription.  cursors: one for each shard, in their order, when it has a route, which it has at QoS 1 and 2, and at
+    QoS 0 when it was made under store_qos0; else none.  starts: the positions in its row, of each shard.  reads: how it reads now.
+    watch: by which somebody sees that nothing comes.  ended: it was removed.  past: of a replay, by shard; history: the terms of that,
+    made of its own; ends: it is over when that has been read.
 
     retained_topics: while retained messages are being copied, the topics of newer ones that came through the store.
     """
 
-    __slots__ = ("cursors", "ended", "ends", "past", "reads", "retained_topics", "session", "starts", "sub_id", "terms")
+    __slots__ = ("cursors", "ended", "ends", "history", "past", "reads", "retained_topics", "session", "starts", "terms", "watch")
 
-    def __init__(self, session: Session, terms: Terms, starts: list[tuple[int, int]]) -> None:
+    def __init__(self, session: Session, terms: Terms, starts: Iterable[int] = ()) -> None:
         self.session = session
-        self.sub_id = terms.sub_id
         self.terms = terms
-        self.starts = starts
+        self.starts = array("q", starts)
         self.reads = session.reads
         self.cursors: list[Cursor] = []
         self.past = NO_REPLAY
+        self.history = NO_HISTORY
         self.ends = False
         self.ended = False
         self.retained_topics: dict[bytes, None] | None = None
+        self.watch: Watch | None = None
+
+    @property
+    def sub_id(self) -> int:
+        return self.terms.sub_id
 
     @property
     def routed(self) -> bool:
@@ -114,16 +158,16 @@ class Subscription:
         there until garbage is collected."""
         self.cursors = []
 
-    def add_cursor(self, shard: int, place: Place, saved: Place | None) -> Cursor:
-        cursor = Cursor(self, shard, place, saved)
-        cursor.past = self.past.get(shard, NOT_PAST)
+    def add_cursor(self, place: Place, saved: Place | None) -> Cursor:
+        """Of the next shard."""
+        cursor = Cursor(self, len(self.cursors), place, saved)
         self.cursors.append(cursor)
         return cursor
 
     def row(self, state: int = ACTIVE) -> bytes:
-        terms = self.terms
+        terms, starts = self.terms, list(enumerate(self.starts))
         past = (self.ends, [(shard, *past) for shard, past in self.past.items()]) if self.past else ()
-        return pack_subscription(SubscriptionRow(terms.filter, terms.qos, terms.options, terms.identifier, state, self.starts, past))
+        return pack_subscription(SubscriptionRow(terms.filter, terms.qos, terms.options, terms.identifier, state, starts, past))
 
 
 class Reread:
@@ -143,11 +187,10 @@ class Reread:
 
 class Session:
     __slots__ = (
-        "adding", "after_commit", "again", "attached", "busy", "client", "commits_done", "committing", "conn", "dropped", "given", "held",
-        "home", "in_heartbeat", "in_lazy", "later", "letters", "link", "losses", "newest_loss", "one", "operations", "places",
-        "progress_dirty", "queries", "ranges", "reader", "reads", "received", "releases", "reload", "removals", "rereads", "reserved",
-        "reserved_bytes", "retained", "rows", "running", "said_online", "sends", "session_id", "starving", "subs", "two", "uncertain",
-        "untold", "window",
+        "again", "asking", "attached", "awaiting", "changing", "client", "commits_done", "committing", "conn", "dropped", "given", "held",
+        "home", "in_heartbeat", "in_lazy", "letters", "link", "losses", "newest_loss", "one", "places", "progress_dirty", "ranges",
+        "reader", "reads", "received", "reload", "rows", "said_online", "sends", "session_id", "subs", "two", "uncertain", "untold",
+        "window",
     )  # fmt: skip
 
     def __init__(self, client: bytes, session_id: int, home: int, one: Track, two: Track, ranges: RangeLog) -> None:
@@ -173,31 +216,17 @@ class Session:
         self.window = Window(0)
         self.received: dict[int, int] = {}
         """QoS 2 numbers above committed for which PUBREC came, and after which commit PUBREL may leave."""
-        self.releases: list[tuple[int, list[int]]] = []
-        """PUBRELs that wait for their commit."""
-        self.again: dict[int, tuple[int, int]] = {}
+        self.again = NOTHING_AGAIN
         """By QoS, the oldest delivery of a track, and how many connections ended with it sent and not acknowledged."""
-        self.letters: list[Letter] = []
+        self.letters: tuple[Letter, ...] = ()
         """Dead letters that the next commit takes along."""
         # Reading.
         self.subs: dict[bytes, Subscription] = {}
-        self.starving: list[Cursor] = []
-        """Cursors that are behind and have no poll under way."""
-        self.rereads: list[Reread] = []
-        self.later: dict[Cursor, None] = {}
-        """Cursors whose shard could not answer; they are asked again after a while."""
-        self.reserved = 0
-        self.reserved_bytes = 0
-        """Room for the answers of polls under way."""
-        self.queries: dict[int, int] = {}
-        self.retained: list[RetainedJob] = []
+        self.asking = NOT_ASKING
         self.given = NO_DELIVERIES
         """Of shared groups."""
         # Changes of subscriptions.
-        self.busy: dict[bytes, None] = {}
-        self.operations: list[Operation] = []
-        self.running = 0
-        self.adding = 0
+        self.changing = NOT_CHANGING
         self.uncertain = False
         """A change was under way when the connection ended: the rows know more than the memory."""
         self.reload = False
@@ -214,9 +243,7 @@ class Session:
         self.in_lazy = False
         self.commits_done = 0
         self.committing = False
-        self.after_commit: list[tuple[int, Callable[[], None]]] = []
-        self.removals: list[tuple[int, Callable[[], None]]] = []
-        """Routes to be removed, and losses to be told, after a commit: also when the session is dropped while it is under way."""
+        self.awaiting = NOT_AWAITING
         # What is lost.
         self.untold = False
         """It has lost something since the last CONNACK that said so."""
@@ -230,11 +257,11 @@ class Session:
 
     @property
     def has_changes(self) -> bool:
-        return bool(self.progress_dirty or self.rows or self.places or self.ranges.fresh or self.ranges.dead)
+        return bool(self.progress_dirty or self.rows or self.places or self.ranges.has_fresh or self.ranges.dead)
 
     def room(self, count_max: int) -> int:
         """How many more messages may be assigned, polls under way counted, when `count_max` may wait unsent."""
-        return min(count_max - self.window.unsent, SPAN_MAX - self.one.open, SPAN_MAX - self.two.open) - self.reserved
+        return min(count_max - self.window.unsent, SPAN_MAX - self.one.open, SPAN_MAX - self.two.open) - self.asking.reserved
 
     def finish_two(self, number: int) -> bool:
         """The delivery of this QoS 2 number is over; whether that moved `committed`."""
@@ -247,22 +274,51 @@ class Session:
 
     def on_commit(self, then: Callable[[], None]) -> None:
         """Call this when everything that is changed now is committed."""
-        self.after_commit.append((self.next_commit, then))
+        self.awaits().after_commit.append((self.next_commit, then))
 
     def tell_when_committed(self, tell: Callable[[], None]) -> None:
-        self.removals.append((self.next_commit, tell))
+        self.awaits().removals.append((self.next_commit, tell))
 
-    def committed(self) -> None:
-        """The commit that was under way is taken: what waited for it goes on."""
+    def release_when_committed(self, gate: int, packet_ids: list[int]) -> None:
+        """PUBREL of these may leave after this commit."""
+        self.awaits().releases.append((gate, packet_ids))
+
+    def committed(self) -> list[int]:
+        """The commit that was under way is taken: what waited for it goes on.  The identifiers whose PUBREL may leave."""
         self.commits_done += 1
-        for waiting in (self.after_commit, self.removals):
+        awaiting = self.awaiting
+        if awaiting is NOT_AWAITING:
+            return []
+        released: list[int] = []
+        for waiting in (awaiting.after_commit, awaiting.removals):
             while waiting and waiting[0][0] <= self.commits_done:
                 waiting.pop(0)[1]()
+        while awaiting.releases and awaiting.releases[0][0] <= self.commits_done:
+            released += awaiting.releases.pop(0)[1]
+        if awaiting.over:
+            self.awaiting = NOT_AWAITING
+        return released
+
+    # ---------------------------------------------------------------- what is under way
+    def asks(self) -> Asking:
+        if self.asking is NOT_ASKING:
+            self.asking = Asking()
+        return self.asking
+
+    def changes(self) -> Changing:
+        if self.changing is NOT_CHANGING:
+            self.changing = Changing()
+        return self.changing
+
+    def awaits(self) -> Awaiting:
+        if self.awaiting is NOT_AWAITING:
+            self.awaiting = Awaiting()
+        return self.awaiting
 
     def drop(self) -> None:
         """Not attached, and not in memory any more."""
         self.dropped = True
-        self.after_commit.clear()
+        self.awaiting.after_commit.clear()
         self.places.clear()
         for sub in self.subs.values():
             sub.let_go()
@@ -274,13 +330,14 @@ class Session:
         self.ranges.check()
         self.window.check()
         assert all(self.two.committed < number <= self.two.sent for number in self.received)
-        assert self.reserved >= 0 and self.reserved_bytes >= 0
+        assert self.asking.reserved >= 0 and self.asking.reserved_bytes >= 0
+        waiting = dict.fromkeys(self.asking.starving)
+        assert len(waiting) == len(self.asking.starving)
         for sub in self.subs.values():
             assert not sub.ended
             for cursor in sub.cursors:
-                assert cursor.head + cursor.asked + cursor.waiting <= 1, "a cursor does one thing at a time"
-                if self.attached:
-                    assert cursor.head or cursor.asked or cursor.waiting or cursor in self.later
+                assert (cursor.doing is Doing.WAITING) == (cursor in waiting), "it is in the queue exactly while it waits"
+                assert (cursor.doing is not Doing.NOTHING) == self.attached
         if self.attached:
             under_way = sum(not self.two.is_finished(number) for number in self.received if number > self.two.out)
             for track in (self.one, self.two):

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from sessions.events import ASLEEP, UNANSWERED, UNTOLD, TellStall, ToFeed
 from sessions.feed import ShardFeed
-from sessions.session import Cursor, Look, Session
+from sessions.session import Cursor, Doing, Look, Session
 from sessions.state import State
 from shards.frames import FeedTaken, Poll, Polled
 from shards.messages import published_at_of
@@ -41,13 +41,13 @@ class Stalls:
     def wake(self, cursor: Cursor, before_ms: int) -> int:
         """It is behind, and has not moved since then.  A client that does not acknowledge, or a shard that is away, is waited for."""
         session, state = cursor.sub.session, self._state
-        if session.held or session in state.stirred or cursor in session.later or not state.linked[cursor.shard]:
+        if session.held or session in state.stirred or cursor.doing is Doing.LATER or not state.linked[cursor.shard]:
             return 0
         state.stir(session)
-        if session.queries:
+        if session.asking.queries:
             return self._ask_once_more(session, before_ms)
-        window = session.window
-        if session.rereads or session.retained or window.unsent or window.inflight >= window.size:
+        asking, window = session.asking, session.window
+        if asking.rereads or asking.retained or window.unsent or window.inflight >= window.size:
             return 0
         if session.room(window.size + cursor.sub.reads.batch_size) <= 0:
             return 0
@@ -62,22 +62,18 @@ class Stalls:
             return
         state.counters.stalls_healed += 1
         sub, oldest_ms = cursor.sub, state.wall_ms - min(published)
-        state.effects.append(
-            TellStall(sub.session.client, sub.terms.filter, cursor.shard, look.how, cursor.place.cut, len(published), oldest_ms)
-        )
+        state.effects.append(TellStall(sub.session.client, sub.terms.filter, cursor.shard, look.how, cursor.cut, len(published), oldest_ms))
         if look.how == UNTOLD:
             # Frames that never came are not taken either, and the shard sends only so many more.
             state.effects.append(ToFeed(cursor.shard, FeedTaken(told.place.cut)))
 
     def _ask_once_more(self, session: Session, before_ms: int) -> int:
         """Whatever this session has asked for, not only this cursor: all of it waits for the same room."""
-        if not session.queries:
-            return 0
-        again = self._state.ask_once_more(session, before_ms)
+        again = self._state.ask_once_more(session.asking, before_ms)
         self._state.counters.asked_again += len(again)
         for shard, ask in again:
             sub = session.subs.get(ask.filter) if isinstance(ask, Poll) else None
             for cursor in sub.cursors if sub is not None else ():
-                if cursor.shard == shard and cursor.asked:
+                if cursor.shard == shard and cursor.doing is Doing.ASKED:
                     cursor.looking = Look(UNANSWERED, self._state.wall_ms)
         return len(again)

@@ -23,6 +23,7 @@ Packets that name the same filter are carried out one after the other, in the or
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from functools import partial
 
@@ -37,6 +38,7 @@ from sessions.retained import Retained
 from sessions.routes import Routes
 from sessions.session import NO_REPLAY, Past, Session, Subscription, place_key, sub_key
 from sessions.state import Later, State
+from sessions.underway import NOT_CHANGING
 from shards.frames import NO_END, Join, Joined, Place, Replayed, Reply
 from shards.frames import PLACE as PLACE_KEPT
 from shards.ids import sub_id
@@ -109,15 +111,16 @@ class Subscriptions:
 
     # ---------------------------------------------------------------- from the gateway
     def receive(self, session: Session, frame: Subscribe | Unsubscribe) -> None:
-        session.operations.append(Operation(frame))
+        session.changes().operations.append(Operation(frame))
         self._start(session)
 
     def _start(self, session: Session) -> None:
         """Begin what does not touch a filter that is being changed; nothing overtakes one that waits."""
-        while session.operations and not any(filter in session.busy for filter in session.operations[0].filters):
-            operation = session.operations.pop(0)
-            session.busy.update(operation.filters)
-            session.running += 1
+        changing = session.changing
+        while changing.operations and not any(filter in changing.busy for filter in changing.operations[0].filters):
+            operation = changing.operations.pop(0)
+            changing.busy.update(operation.filters)
+            changing.running += 1
             if isinstance(operation.frame, Subscribe):
                 self._subscribe(session, operation, operation.frame)
             else:
@@ -126,9 +129,9 @@ class Subscriptions:
     def detached(self, session: Session) -> None:
         """Nobody waits for the answers any more.  The rows say how far each change came: when the session is attached again
         it is loaded from them, and what was only begun is undone."""
-        if session.running or session.operations:
+        if not session.changing.over:
             session.uncertain = True
-            session.operations.clear()
+            session.changing.operations.clear()
 
     # ---------------------------------------------------------------- SUBSCRIBE
     def _subscribe(self, session: Session, operation: Operation, frame: Subscribe) -> None:
@@ -166,7 +169,7 @@ class Subscriptions:
             return
         home = self._homes[session.home]
         code = 0
-        if old is None and len(session.subs) + session.adding >= self._state.options.max_subscriptions:
+        if old is None and len(session.subs) + session.changing.adding >= self._state.options.max_subscriptions:
             code = ReasonCode.QUOTA_EXCEEDED
         elif home.last_sub + 1 == _SUBS_PER_TOKEN:
             # Ids of this owner are used up, after 16 million subscriptions; the next owner has new ones.
@@ -177,12 +180,12 @@ class Subscriptions:
             return
         home.last_sub += 1
         terms = Terms(sub_id(home.shard, home.token, home.last_sub), filter, qos, options, identifier)
-        sub = Subscription(session, terms, [])
+        sub = Subscription(session, terms)
         sub.ends = replay is not None and replay.until != NO_END
-        session.adding += 1
+        session.changing.adding += 1
 
         def finish(active: bool) -> None:
-            session.adding -= 1
+            session.changing.adding -= 1
             if active:
                 self._activate(session, sub, old)
                 if wants_retained and not sub.ends:
@@ -245,8 +248,8 @@ class Subscriptions:
 
     def _begin(self, adding: _Adding, starts: list[tuple[int, int]]) -> None:
         session, sub = adding.session, adding.sub
-        places = {shard: _begins(adding, shard) for shard, _ in starts}
-        sub.starts = [(shard, place.cut) for shard, place in places.items()]
+        places = [_begins(adding, shard) for shard, _ in starts]
+        sub.starts = array("q", [place.cut for place in places])
         kept = adding.replay.since_value if adding.replay is not None and adding.replay.since == PLACE_KEPT else 0
         if adding.replayed:
             sub.past = {shard: Past(found.upto, found.since_ms or kept, found.until_ms) for shard, found in sorted(adding.replayed.items())}
@@ -255,8 +258,8 @@ class Subscriptions:
         )  # fmt: skip
         self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), sub.row())
         self._committing.put(session, WORK, sub_key(sub.sub_id), None)
-        for shard, place in places.items():
-            session.places[sub.add_cursor(shard, place, place)] = None
+        for place in places:
+            session.places[sub.add_cursor(place, place)] = None
         old = adding.old
         if old is not None and old.routed:
             # From here on nothing takes this back but the end of the connection, and then the rows decide.
@@ -304,7 +307,7 @@ class Subscriptions:
         self._committing.put(session, WORK, sub_key(sub.sub_id), pack_row((sub.terms.filter,)))
         home, client = self._homes[session.home], session.client
         remove = partial(self._routes.remove, home, client, sub.sub_id, sub.terms.filter)
-        session.removals.append((session.next_commit, remove))
+        session.tell_when_committed(remove)
 
     def remove_unfinished(self, session: Session, sub: Subscription) -> None:
         """A subscription that was being added when its session was lost: it was never acknowledged."""
@@ -332,13 +335,13 @@ class Subscriptions:
             if sub.routed and not sub.shared and not sub.terms.qos:
                 for cursor in sub.cursors:
                     session.places.pop(cursor, None)
-                sub.cursors, sub.starts, sub.past = [], [], NO_REPLAY
+                sub.cursors, sub.starts, sub.past = [], array("q"), NO_REPLAY
                 self._put_removed(session, sub)
                 self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), sub.row())
 
     def through(self, session: Session, sub: Subscription) -> None:
         """It has read what it was made for.  One that is being changed is looked at again, unless that is its end."""
-        if sub.terms.filter not in session.busy:
+        if sub.terms.filter not in session.changing.busy:
             self._state.counters.replays_ended += 1
             self._end(session, sub)
             self._put_replaced(session, sub)
@@ -372,11 +375,10 @@ class Subscriptions:
         operation.left -= 1
         if operation.left:
             return
-        session.running -= 1
+        changing = session.changing
+        changing.running -= 1
         for filter in operation.filters:
-            session.busy.pop(filter, None)
-        if not session.busy:
-            session.busy.clear()  # which lets go of its memory
+            changing.busy.pop(filter, None)
         frame = operation.frame
         if isinstance(frame, Subscribe):
             self._state.to_gateway(session.link, Subacked(session.conn, frame.packet_id, operation.codes, operation.kept_since_ms))
@@ -385,6 +387,8 @@ class Subscriptions:
         else:
             self._state.to_gateway(session.link, Unsubacked(session.conn, frame.packet_id, operation.codes))
         self._start(session)
+        if session.changing.over:
+            session.changing = NOT_CHANGING
 
     def _then(self, session: Session, operation: Operation, do: Callable[[], None]) -> None:
         """When what is changed now is committed, unless the connection is gone by then."""

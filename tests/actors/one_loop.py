@@ -104,7 +104,7 @@ class OneLoop:
     async def ranges_committed(self) -> None:
         """What was assigned is in the rows: at QoS 1 it may be sent before, and is then sent again as new after a crash."""
         sessions = self.sessions[0].core._state.sessions
-        while any(session.ranges.fresh or session.committing for session in sessions.values()):  # noqa: ASYNC110
+        while any(session.ranges.has_fresh or session.committing for session in sessions.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     async def forgotten(self, client: str, within_s: float = 60) -> None:

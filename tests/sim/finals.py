@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sessions.session import HEAD
 from tests.sim import replay, rest
 from tests.sim.broker import Broker
 from tests.sim.crowd import Crowd
@@ -36,7 +37,7 @@ def _nobody_lags(broker: Broker) -> None:
     for part in broker.parts():
         if isinstance(part, SessionPart):
             for session in part.core._state.by_conn.values():
-                behind = [cursor.shard for sub in session.subs.values() for cursor in sub.cursors if not cursor.head]
+                behind = [cursor.shard for sub in session.subs.values() for cursor in sub.cursors if cursor.doing is not HEAD]
                 if behind:
                     raise Violation(f"{part.process.name}: {session.client.decode()} has not read all of shards {behind}")
 

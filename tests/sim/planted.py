@@ -282,8 +282,8 @@ class PubrelBeforeCommit(Planted):
         def make(pubrec: Any) -> Any:
             def hasty(session: Any, packet_ids: list[int]) -> Any:
                 fine = pubrec(session, packet_ids)
-                while session.releases:
-                    _, waiting = session.releases.pop(0)
+                while session.awaiting.releases:
+                    _, waiting = session.awaiting.releases.pop(0)
                     for packet_id in waiting:
                         session.received[session.two.number_of(packet_id)] = NO_GATE
                     state.outputs[session.link].pubrel(session.conn, waiting)
@@ -300,10 +300,10 @@ class RouteRemovedEarly(Planted):
     def session(self, core: SessionCore) -> None:
         def make(removed: Any) -> Any:
             def hasty(session: Any, sub: Any) -> None:
-                before = len(session.removals)
+                before = len(session.awaiting.removals)
                 removed(session, sub)
-                while len(session.removals) > before:
-                    session.removals.pop()[1]()
+                while len(session.awaiting.removals) > before:
+                    session.awaiting.removals.pop()[1]()
 
             return hasty
 

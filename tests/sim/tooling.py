@@ -17,6 +17,7 @@ from random import Random
 from sessions.events import FromInquirer
 from sessions.inquiry_frames import PURGE, REWIND, SKIP, Move
 from sessions.options import Counters
+from sessions.session import HEAD
 from shards.frames import Feed, Frame, Polled, RangeRead, Result
 from tests.sim.broker import Place, Plant
 from tests.sim.client import Client
@@ -66,7 +67,7 @@ class Tooling(Simulation):
     def _nothing_owed(self) -> bool:
         """What comes once more is owed to nobody, and takes its time."""
         return super()._nothing_owed() and all(
-            cursor.head
+            cursor.doing is HEAD
             for part in self.broker.parts()
             if isinstance(part, SessionPart)
             for session in part.core._state.by_conn.values()
