@@ -28,6 +28,10 @@ from actors.topology import PIPELINE, Announcement, Health, ListenerInfo, Topolo
 from config.schema import Config
 
 NICE = 10
+NOT_OF_SEVERAL = (
+    "the pipeline cannot read a store of several sites yet: it wants the site that leads each shard, "
+    "and the files of a copy may lack what was acknowledged last"
+)
 IDLE_LOOK_S = 0.5
 _PORT_FILE = "reader.port"
 _SCRATCH = "reader-scratch"
@@ -55,7 +59,8 @@ class ReaderServer:
         side = LinkSide(topology, loop)
         views = Views([topology.engine_path(shard) for shard in range(topology.n_shards)], topology.run_dir / _SCRATCH, side)
         store = f"{topology.site}:{topology.incarnation}"
-        desk = Desk(store, release(), views, side, self._keys, self._slots, self._pace)
+        why_not = NOT_OF_SEVERAL if topology.sites is not None else ""
+        desk = Desk(store, release(), views, side, self._keys, self._slots, self._pace, why_not=why_not)
         doors = Doors(options.host, options.port or _port_before(topology.run_dir), desk.converse, options.max_connections, tls)
         # Links first: whoever finds the door open is answered, by the rules in force.
         await side.start()

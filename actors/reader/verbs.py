@@ -71,6 +71,8 @@ class Desk:
     slots: Slots
     pace: Pace
     slot_within_s: float = SLOT_WITHIN_S
+    why_not: str = ""
+    """A sentence, when nothing can be read here; said behind the token."""
 
     @property
     def n_shards(self) -> int:
@@ -156,6 +158,8 @@ class Conversation:
             raise Refused(
                 Code.TOKEN, "the token is not one of this broker: it is in pipeline.token of its data directory, or in pipeline.tokens"
             )
+        if self._desk.why_not:
+            raise Refused(Code.STORE, self._desk.why_not)
         log.debug("reader.connected", who=asked.shown(who), token=holder.name)
         return holder
 
