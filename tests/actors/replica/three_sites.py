@@ -137,10 +137,10 @@ class Site:
 
 
 class ThreeSites:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, made: type[Site] = Site) -> None:
         self._directory = directory
         self._sockets = directory / "register.sock"
-        self.sites = {name: Site(name, directory, str(self._sockets)) for name in NAMES}
+        self.sites = {name: made(name, directory, str(self._sockets)) for name in NAMES}
         self._telling: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> ThreeSites:
