@@ -6,9 +6,11 @@ Raised and cleared by the process it is about, under a kind of its own; gone wit
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from actors.chaos.faults import active_faults
 from actors.topology import write_whole
 
 _ENDING = ".alarm"
@@ -32,7 +34,7 @@ def clear_alarm(run_dir: Path, name: str, kind: str) -> None:
 
 
 def read_alarms(run_dir: Path) -> list[Alarm]:
-    """By process and kind."""
+    """By process and kind; what is broken on purpose last, for as long as it is."""
     found = []
     for path in sorted(run_dir.glob(f"*{_ENDING}")):
         try:
@@ -40,7 +42,11 @@ def read_alarms(run_dir: Path) -> list[Alarm]:
         except (OSError, ValueError):
             continue  # Cleared while we read.
         found.append(Alarm(name, kind, cause))
-    return found
+    now_s = time.monotonic()
+    on_purpose: dict[str, list[str]] = {}
+    for fault in active_faults(run_dir):
+        on_purpose.setdefault(fault.targets[0], []).append(fault.sentence(now_s))
+    return found + [Alarm(name, "chaos", "; ".join(causes)) for name, causes in on_purpose.items()]
 
 
 def _path(run_dir: Path, name: str, kind: str) -> Path:

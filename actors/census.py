@@ -16,7 +16,7 @@ from actors.belongings import belongings, is_driver
 from actors.probe import all_answer
 from actors.processes import stat
 from actors.run import read_run
-from actors.topology import ListenerInfo, Topology, member_name, read_announcements, read_dashboard
+from actors.topology import ListenerInfo, Topology, member_name, notices_of, read_announcements, read_dashboard
 
 PROBE_S = 0.5
 # What Ray calls its own in the process table, and in its documentation.
@@ -43,6 +43,8 @@ class Census:
     alarms: Sequence[Alarm]
     dashboard: str = ""
     """The address of Ray's dashboard; empty: there is none."""
+    notices: Sequence[str] = ()
+    """What should be known of it, though nothing is wrong."""
 
 
 def take_census(data_dir: Path, *, inside: bool = False) -> Census:
@@ -59,20 +61,25 @@ def take_census(data_dir: Path, *, inside: bool = False) -> Census:
             listeners.extend(announcement.listeners)
         else:
             rows.append(_unannounced(process.pid))
-    expected = _expected(run.run_dir) if run is not None and launched else set()
+    topology = _topology(run.run_dir) if run is not None and launched else None
+    expected = _expected(topology) if topology is not None else set()
     listening = all_answer(listeners, PROBE_S)
     ready = listening and bool(expected) and expected <= {row.name for row in rows}
     alarms = read_alarms(run.run_dir) if run is not None and launched else []
     dashboard = read_dashboard(run.run_dir) if run is not None and launched else ""
     url = f"http://{dashboard}" if dashboard else ""
-    return Census(ready, listening, data_dir, tuple(listeners), tuple(rows), tuple(alarms), url)
+    notices = notices_of(topology) if topology is not None else []
+    return Census(ready, listening, data_dir, tuple(listeners), tuple(rows), tuple(alarms), url, tuple(notices))
 
 
-def _expected(run_dir: Path) -> set[str]:
+def _topology(run_dir: Path) -> Topology | None:
     try:
-        topology = Topology.from_json((run_dir / "topology.json").read_text(encoding="utf-8"))
+        return Topology.from_json((run_dir / "topology.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, KeyError, TypeError):
-        return set()
+        return None
+
+
+def _expected(topology: Topology) -> set[str]:
     return {member_name(*member) for member in [*topology.members(), ("controller", 0)]}
 
 

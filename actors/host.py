@@ -24,6 +24,7 @@ from config.load import from_json
 from config.schema import Config
 
 if TYPE_CHECKING:
+    from actors.chaos.exposure import Exposure
     from actors.metrics.sheet import Sheet
 
 FIRST_PAUSE_S = 0.25
@@ -81,6 +82,7 @@ class Host:
         self._version = 0
         """Of the settings (actors.snapshot) that the server has, or an older one."""
         self._first_pause = first_pause
+        self._exposure: Exposure | None = None
         self._meter = Meter(topology.run_dir, self._name, server.measure if isinstance(server, Measured) else None)
         self._log = structlog.get_logger()
         if restarted:
@@ -108,6 +110,8 @@ class Host:
             await self._server.stop()
             self._meter.stop()
             self._log.info("server.stopped")
+        if self._exposure is not None:
+            self._exposure.stop()
 
     async def health(self) -> Health:
         if not self._started:
@@ -132,6 +136,10 @@ class Host:
 
     async def _keep_starting(self) -> None:
         pause = self._first_pause
+        if self._topology.chaos and self._exposure is None:
+            from actors.chaos.installing import expose  # only what may be broken loads it
+
+            self._exposure = expose(self._topology, self._name)
         while not self._stopped:
             if not self._topology.current():
                 # Our run ended between our constructor and now. Started again, we shall not get past the constructor.

@@ -41,7 +41,7 @@ from actors.reader.token import OWN, own_token
 from actors.reserve import Reserve, free_bytes, give_back
 from actors.spec import LaunchSpec, first_start_text, running_text
 from actors.supervisor import Supervisor
-from actors.topology import LOCAL_RAY, RayPlan, Topology, read_dashboard, read_notices, write_whole
+from actors.topology import LOCAL_RAY, RayPlan, Topology, notices_of, read_dashboard, write_whole
 
 OPEN_FILES = 1_048_576
 COMPLAIN_AFTER_S = 3.0
@@ -166,13 +166,17 @@ def _supervise(
             waited = time.monotonic() - began
             if supervisor.state == "running":
                 reserve.tend()
+            if topology.chaos:
+                from actors.chaos.sweeping import sweep  # only what may be broken loads it
+
+                sweep(topology.run_dir)
             if reported:
                 continue
             if supervisor.state == "running":
                 dashboard = read_dashboard(topology.run_dir)
                 if dashboard and not topology.ray.joined:
                     dashboard += f" (it asks for a token: the contents of {topology.data_dir / 'secret'})"
-                notices = read_notices(topology.run_dir)
+                notices = notices_of(topology)
                 listeners, sites = supervisor.listeners(), topology.sites
                 text = running_text(topology.data_dir, listeners, dashboard, topology.log_dir, metrics, notices, sites)
                 reporter.close(True, f"{first_start_text(topology.n_shards)}\n{text}" if new and spec.start_within else text)
@@ -186,6 +190,11 @@ def _supervise(
                         reporter.say(f"still starting; {complaint}")
     finally:
         log.info("launcher.stopping", signal=signals.stop)
+        if topology.chaos:
+            from actors.chaos.sweeping import sweep
+
+            # What is stopped on purpose could not stop in good order.
+            sweep(topology.run_dir, everything=True)
         supervisor.stop(hurry=supervisor.state != "running" or signals.count > 1)
         log.info("launcher.stopped")
     if not reported:
@@ -244,6 +253,7 @@ def _topology(spec: LaunchSpec, data: DataDirectory, ports: Mapping[str, int]) -
         log_level=spec.log_level,
         log_json=spec.log_json,
         sites=spec.sites,
+        chaos=spec.chaos,
     )
 
 

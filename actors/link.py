@@ -43,6 +43,8 @@ _TLS_RECORDS = frozenset({0x1503, 0x1603})
 _link_numbers = count(1)
 
 log = structlog.get_logger(__name__)
+admits: Callable[[Link], bool] | None = None
+"""Asked of each link when it has proved the secret; None: all of them, which is the rule (actors.chaos.installing)."""
 
 
 class LinkOwner(Protocol):
@@ -116,6 +118,15 @@ class Link(asyncio.Protocol):
         if transport is not None and not transport.is_closing():
             log.info("link.closed", peer=self.peer_name, role=self.peer_role, cause=why)
             transport.abort()
+
+    def hold(self) -> None:
+        """Read nothing more from it until `release`."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def release(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     @property
     def lost(self) -> bool:
@@ -234,7 +245,11 @@ class Link(asyncio.Protocol):
             return False
         if self._deadline is not None:
             self._deadline.cancel()
-        self.peer_role, self.peer_name, self.up = role, name, True
+        self.peer_role, self.peer_name = role, name
+        if admits is not None and not admits(self):
+            self._refuse("it is cut off on purpose")
+            return False
+        self.up = True
         self._frame_bytes_max = FRAME_BYTES_MAX
         self._owner.link_up(self)
         return True

@@ -74,6 +74,8 @@ class LaunchSpec:
     """Seconds until the first start must have succeeded; None: try for ever."""
     admin: tuple[str, int] | None = None
     """Host and port at which the admin process listens, port 0 for any free one; None: there is none."""
+    chaos: bool = False
+    """Whether it may be broken on purpose (actors.chaos)."""
     origin: Origin = field(default_factory=Origin)
     """Where the configuration was read, so that it can be read again."""
     sites: SitesPlan | None = None

@@ -31,6 +31,7 @@ ADMIN = "admin"
 """The kind of listener at which the admin process speaks HTTP."""
 OWNERS: dict[str, Role] = {PIPELINE: "reader", ADMIN: "admin"}
 """Kinds of listeners that are no gateway's."""
+CHAOS_ENABLED = "chaos is enabled: `holdfast chaos` may break this broker on purpose"
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -94,6 +95,8 @@ class Topology:
     """Which start of the driver this is. Ray restarts actors of a former one as well, and those must not come back: see `current`."""
     sites: SitesPlan | None = None
     """None: this site stands alone."""
+    chaos: bool = False
+    """Whether it may be broken on purpose (actors.chaos)."""
 
     def shard_endpoint(self, index: int) -> str:
         return str(self.run_dir / f"s{index}.sock")
@@ -294,6 +297,11 @@ def read_dashboard(run_dir: Path) -> str:
 
 def read_notices(run_dir: Path) -> list[str]:
     return [str(each) for each in _driver_says(run_dir).get("notices", ())]
+
+
+def notices_of(topology: Topology) -> list[str]:
+    """What should be known of a broker that runs."""
+    return [*read_notices(topology.run_dir), *([CHAOS_ENABLED] if topology.chaos else [])]
 
 
 def _driver_says(run_dir: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`holdfast`: puts the commands together, and sees to it that an error is a sentence and never a traceback.
 
 Exit codes: 0 done, 1 could not be done, 2 was asked in a way that makes no sense, 3 done in part (`reload`, and questions that not all
-processes have answered).
+processes have answered), 4 a promise of the broker was broken (`chaos`).
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ COMMANDS = {
     "access": "cli.access:app",
     "storage": "cli.storage:app",
     "pipeline": "cli.pipeline:app",
+    "chaos": "cli.chaos:app",
 }
 """Name -> where the function is that does it, or the Typer of those below it."""
 

@@ -1,8 +1,8 @@
 """`holdfast status`: what runs in a data directory, for people and for scripts.
 
 The JSON form is an interface: `{ready, data_dir, listeners: [{gateway, kind, host, port, shared, name, plain}],
-processes: [{pid, role, name}], alarms: [{name, kind, cause}], dashboard}`, and of one of several sites also `{register, unled,
-sites: [{site, name, address, up, leads}]}`. Of a unix socket `host` is the path; `dashboard` is Ray's, empty where there is none.
+processes: [{pid, role, name}], alarms: [{name, kind, cause}], dashboard, notices: [text]}`, and of one of several sites also `{register,
+unled, sites: [{site, name, address, up, leads}]}`. Of a unix socket `host` is the path; `dashboard` is Ray's, empty where there is none.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ def status(
         alarms = [dataclasses.asdict(alarm) for alarm in census.alarms]
         facts = {"ready": census.ready, "data_dir": str(census.data_dir), "listeners": listeners, "processes": processes, "alarms": alarms}
         of_sites = {} if standing is None else dataclasses.asdict(standing)
-        print(json.dumps({**facts, "dashboard": census.dashboard, **of_sites}))
+        print(json.dumps({**facts, "dashboard": census.dashboard, "notices": list(census.notices), **of_sites}))
         return
     print(f"{'ready' if census.ready else 'not ready'}: {census.data_dir}")
     for alarm in census.alarms:
         print(f"  ALARM {alarm.name}: {alarm.cause}")
+    for notice in census.notices:
+        print(f"  note: {notice}")
     if standing is not None:
         print(f"  {standing.register}")
         for one in standing.sites:

@@ -121,6 +121,7 @@ def launch_spec(
         secrets=packed(opened or {}),
         table=table,
         start_within=start_within,
+        chaos=config.chaos.enabled,
         origin=origin,
         sites=sites_plan(config),
         sites_secret=config.cluster.secret,

@@ -232,6 +232,14 @@ class Log(Section):
     format: Literal["console", "json"] = setting("console", "Lines for people, or one JSON object a line for a collector.")
 
 
+class Chaos(Section):
+    enabled: Flag = setting(
+        False,
+        "Whether `holdfast chaos` may break parts of this broker on purpose, to see that nothing acknowledged is lost. Off, it is refused, "
+        "and no process looks for faults. `holdfast status` says so for as long as it is on.",
+    )
+
+
 # Classes of pydantic have `register` from their metaclass; what nobody calls there is a field of the instances here.
 warnings.filterwarnings("ignore", 'Field name "register" in "Config" shadows', UserWarning)
 
@@ -274,6 +282,7 @@ class Config(Section):
     admin: Admin = setting(Admin(), "Where the broker is looked at: metrics.")
     ray: RaySettings = setting(RaySettings(), "The engine that places and restarts our processes.")
     log: Log = setting(Log(), "What the processes write about themselves.")
+    chaos: Chaos = setting(Chaos(), "Faults on purpose, for tests of a whole installation.")
     zones: dict[str, Zone] = Field(
         default={}, description="Settings of durable sessions for some listeners, users, clients or topics only, in the order of the file."
     )

@@ -21,6 +21,10 @@ OnDamage = Literal["salvage", "strict"]
 OpenEngine = Callable[[str], Engine]
 
 
+wrap: Callable[[Engine], Engine] | None = None
+"""Put around each engine that is opened in this process; None: nothing, which is the rule (actors.chaos.installing)."""
+
+
 class BackendUnknown(ValueError):
     """A name that nothing here or installed answers to."""
 
@@ -46,7 +50,11 @@ def open_backend(name: str, path: str, on_damage: OnDamage | None = None, block_
     For rocksdb only: on_damage, what shards.salvage does about broken files; None: what the engine itself does, refuse.
     block_cache_bytes, together with it; None: as many as the engine takes by itself.
     """
-    name = check_backend(name)
+    engine = _open(check_backend(name), path, on_damage, block_cache_bytes)
+    return engine if wrap is None else wrap(engine)
+
+
+def _open(name: str, path: str, on_damage: OnDamage | None, block_cache_bytes: int | None) -> Engine:
     if name == "rocksdb" and on_damage is not None:
         from shards.rocks_options import RocksOptions  # only who uses it loads it
         from shards.salvage import open_store

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from actors.chaos.disk import ExposedEngine
 from shards.backends import open_backend
 from shards.engine import Engine
 from shards.engine_memory import MemoryEngine
@@ -43,6 +44,29 @@ class MemoryHarness:
         self.engine.close()
 
 
+class NoFaults:
+    def delay_s(self) -> float:
+        return 0.0
+
+    def full(self) -> bool:
+        return False
+
+
+class ExposedHarness:
+    """What a broker that may be broken on purpose has around its engine, while nothing is broken."""
+
+    def __init__(self) -> None:
+        self._inner = MemoryHarness()
+        self.engine: Engine = ExposedEngine(self._inner.engine, NoFaults())
+
+    def kill(self) -> Engine:
+        self.engine = ExposedEngine(self._inner.kill(), NoFaults())
+        return self.engine
+
+    def close(self) -> None:
+        self.engine.close()
+
+
 class StoredHarness:
     """A kill is a copy of the directory taken while the engine lives: exactly what a killed process leaves in the page cache."""
 
@@ -71,4 +95,6 @@ def _opened(backend: str, path: Path) -> Engine:
 
 
 def make(kind: str, directory: Path) -> Harness:
+    if kind == "exposed":
+        return ExposedHarness()
     return MemoryHarness() if kind == "memory" else StoredHarness(kind, directory)

@@ -13,7 +13,7 @@ from shards.engine import Engine, FamilyMissing, Op, StoreFailed
 from tests.contracts.engines import ENGINES, Harness, make
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=[*ENGINES, "exposed"])
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
     made = make(request.param, tmp_path)
     yield made

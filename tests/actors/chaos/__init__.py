@@ -1,0 +1,1 @@
+"""Of faults on purpose: their files, what processes make of them, and who ends them."""
