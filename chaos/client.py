@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -40,8 +39,6 @@ from mqtt.packets import (
     Suback,
     Subscribe,
     Subscription,
-    Unsuback,
-    Unsubscribe,
 )
 from mqtt.reason import ReasonCode
 
@@ -207,22 +204,14 @@ class Client:
 
     async def subscribe(self, topic_filter: str, qos: int) -> None:
         """Returns after the SUBACK. Raises NotAccepted, ConnectionError."""
-        await self._ask(lambda packet_id: Subscribe(packet_id, (Subscription(topic_filter.encode(), qos),)), topic_filter)
-
-    async def unsubscribe(self, topic_filter: str) -> None:
-        """As `subscribe`."""
-        await self._ask(lambda packet_id: Unsubscribe(packet_id, (topic_filter.encode(),)), topic_filter)
-
-    async def _ask(self, packet: Callable[[int], Subscribe | Unsubscribe], topic_filter: str) -> None:
         if not self.connected.is_set():
             raise ConnectionResetError("not connected")
         packet_id = self._free_id()
         self._subacks[packet_id] = answer = asyncio.get_running_loop().create_future()
-        asked = packet(packet_id)
-        self._write(asked)
+        self._write(Subscribe(packet_id, (Subscription(topic_filter.encode(), qos),)))
         reason = await answer
         if reason >= ReasonCode.UNSPECIFIED_ERROR:
-            raise NotAccepted(f"{type(asked).__name__.upper()} of {topic_filter} was answered with {reason:#04x} ({reason.name.lower()})")
+            raise NotAccepted(f"SUBSCRIBE to {topic_filter} was answered with {reason:#04x} ({reason.name.lower()})")
 
     def _free_id(self) -> int:
         for _ in range(_IDS):
@@ -275,6 +264,8 @@ class Client:
                 async with asyncio.timeout(SILENT_S if self.connected.is_set() else CONNECT_S):
                     data = await reader.read(65536)
                 if not data:
+                    if not self.connected.is_set():
+                        raise EOFError("the connection was closed, and nothing was answered")
                     return
                 for item in decoder.feed(data):
                     self._take(item)
@@ -309,7 +300,7 @@ class Client:
             case AckRun():
                 for packet_id in item.packet_ids:
                     self._answered(item.kind, packet_id, ReasonCode.SUCCESS)
-            case Suback() | Unsuback():
+            case Suback():
                 answer = self._subacks.pop(item.packet_id, None)
                 if answer is not None and not answer.done():
                     answer.set_result(item.reasons[0])
