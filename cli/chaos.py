@@ -15,7 +15,7 @@ import dataclasses
 import json
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +25,7 @@ import typer
 
 from actors.asking import NotReached, running
 from actors.chaos.faults import Target
-from actors.chaos.injecting import LINKED, PROCESSES, WITH_DISK, CannotInject, Injector, may_be_broken, target_among
+from actors.chaos.injecting import CannotInject, Injector, disks_of, may_be_broken, processes_of, sides_of
 from actors.logs import open_log
 from actors.topology import Topology, read_announcements
 from chaos.addresses import Address, AddressUnknown, Login
@@ -46,10 +46,10 @@ BROKEN = 4
 INTERRUPTED = 130
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
-_PROCESS = f"{', '.join(PROCESSES)}, or one of them such as shard-0."
+_PROCESS = "shard, session, gateway, controller, reader, plugin, admin, one of them such as shard-0, or all."
 Process = Annotated[str, typer.Argument(metavar="ROLE[-INDEX]", help=_PROCESS)]
 Disk = Annotated[str, typer.Argument(metavar="ROLE[-INDEX]", help="shard, or one of them such as shard-0.")]
-Side = Annotated[str, typer.Argument(metavar="ROLE[-INDEX]", help=f"{', '.join(LINKED)}, or one of them such as gateway-0.")]
+Side = Annotated[str, typer.Argument(metavar="ROLE[-INDEX]", help="shard, session, gateway, one of them such as gateway-0, or site-ID.")]
 For = Annotated[str, typer.Option("--for", metavar="TIME", help="It is whole again after that, by itself.")]
 Judged = Annotated[bool, typer.Option("--oracle/--no-oracle", help="Have the loss oracle publish and read meanwhile, and judge.")]
 Connect = Annotated[
@@ -120,12 +120,12 @@ def kill(
     oracle: Judged = True, connect: Connect = None, username: Username = None, password_file: PasswordFile = None, trusted: Trusted = None,
     topic: Topic = PREFIX, rate: Rate = 20.0, settle: Settle = "60s", as_json: Json = False, data_dir: DataDir = "./data",
 ) -> None:  # fmt: skip
-    """SIGKILL one process of this role after the other, again and again."""
+    """SIGKILL one process of this role after the other, again and again; `all`: everything but the launcher, at once."""
     every_s = duration_ms(every) / 1000
     if every_s <= 0:
         refuse("--every is a time above 0.", 2)
     asked = Asked(oracle, connect, username, password_file, trusted, topic, rate, settle, as_json, data_dir)
-    _break("kill", (role,), PROCESSES, for_, asked, lambda at: at.injector.kill(at.targets[0], at.for_s, every_s))
+    _break("kill", (role,), processes_of, for_, asked, lambda at: at.injector.kill(at.targets[0], at.for_s, every_s))
 
 
 @app.command()
@@ -136,7 +136,7 @@ def pause(
 ) -> None:  # fmt: skip
     """Stop processes (SIGSTOP) and continue them. A gateway that stands still for 3 s is killed by its watchdog, as always."""
     asked = Asked(oracle, connect, username, password_file, trusted, topic, rate, settle, as_json, data_dir)
-    _break("pause", (role,), PROCESSES, for_, asked, lambda at: at.injector.pause(at.targets[0], at.for_s))
+    _break("pause", (role,), processes_of, for_, asked, lambda at: at.injector.pause(at.targets[0], at.for_s))
 
 
 @app.command()
@@ -149,7 +149,7 @@ def partition(
     """Cut the links between two roles, and refuse new ones."""
     asked = Asked(oracle, connect, username, password_file, trusted, topic, rate, settle, as_json, data_dir)
     how = ", one way" if one_way else ""
-    _break("partition", (one, other), LINKED, for_, asked, lambda at: at.injector.cut(at.targets, at.for_s, one_way=one_way), how)
+    _break("partition", (one, other), sides_of, for_, asked, lambda at: at.injector.cut(at.targets, at.for_s, one_way=one_way), how)
 
 
 @app.command("slow-disk")
@@ -164,7 +164,7 @@ def slow_disk(
     if not 0 < delay_ms <= 60_000:
         refuse("--delay is a time above 0, and up to 60s.", 2)
     asked = Asked(oracle, connect, username, password_file, trusted, topic, rate, settle, as_json, data_dir)
-    _break("slow-disk", (role,), WITH_DISK, for_, asked, lambda at: at.injector.slow(at.targets, at.for_s, delay_ms), f", {delay}")
+    _break("slow-disk", (role,), disks_of, for_, asked, lambda at: at.injector.slow(at.targets, at.for_s, delay_ms), f", {delay}")
 
 
 @app.command("disk-full")
@@ -175,7 +175,7 @@ def disk_full(
 ) -> None:  # fmt: skip
     """Refuse every write for want of room."""
     asked = Asked(oracle, connect, username, password_file, trusted, topic, rate, settle, as_json, data_dir)
-    _break("disk-full", (role,), WITH_DISK, for_, asked, lambda at: at.injector.fill(at.targets, at.for_s))
+    _break("disk-full", (role,), disks_of, for_, asked, lambda at: at.injector.fill(at.targets, at.for_s))
 
 
 # ---------------------------------------------------------------------------------------------------- what all of them do
@@ -189,7 +189,7 @@ class Breaking:
 
 
 def _break(
-    kind: str, sides: tuple[str, ...], roles: tuple[str, ...], for_: str, asked: Asked,
+    kind: str, texts: tuple[str, ...], choose: Callable[[Topology, Sequence[str]], tuple[Target, ...]], for_: str, asked: Asked,
     inject: Callable[[Breaking], Awaitable[list[str] | None]], how: str = "",
 ) -> None:  # fmt: skip
     """how: what is to be known of it beside its kind."""
@@ -198,7 +198,7 @@ def _break(
     try:
         topology = running(directory)
         may_be_broken(topology)
-        targets = tuple([target_among(topology, text, roles) for text in sides])
+        targets = choose(topology, texts)
         at = Breaking(Injector(topology), targets, for_ms / 1000)
         at.injector.may_last(at.for_s)
     except (NotReached, CannotInject) as error:

@@ -60,3 +60,19 @@ class ExposedEngine:
     def _needs_room(self) -> None:
         if self._faults.full():
             raise StoreFull(TEXT)
+
+
+class LogHindrance:
+    """The same for the log of a replica, which is what a shard of several sites syncs."""
+
+    def __init__(self, faults: DiskFaults) -> None:
+        self._faults = faults
+
+    def before_write(self) -> None:
+        if self._faults.full():
+            raise StoreFull(TEXT)
+
+    def before_sync(self) -> None:
+        delay_s = self._faults.delay_s()
+        if delay_s:
+            time.sleep(delay_s)

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 import structlog
 
-from actors.chaos.faults import Fault, Target, active_faults
+from actors.chaos.faults import Fault, Member, Target, active_faults
 
 LOOK_EVERY_S = 0.1
 CUT = "cut on purpose: holdfast chaos partition"
@@ -35,6 +36,9 @@ class Cuttable(Protocol):
     @property
     def peer_name(self) -> str: ...
 
+    @property
+    def peer_role(self) -> str: ...
+
     def close(self, why: str) -> None: ...
 
     def hold(self) -> None:
@@ -44,11 +48,11 @@ class Cuttable(Protocol):
 
 
 class Exposure:
-    """name: of this process, as status lists it."""
+    """name: of this process, as status lists it; site: that it is of, among several."""
 
-    def __init__(self, run_dir: Path, name: str) -> None:
+    def __init__(self, run_dir: Path, name: str, site: str = "") -> None:
         self._run_dir = run_dir
-        self._name = name
+        self._member = replace(Member.of(name), site=site)
         self._faults: tuple[Fault, ...] = ()
         self._links: set[Cuttable] = set()
         self._held: set[Cuttable] = set()
@@ -69,7 +73,7 @@ class Exposure:
             self.look()
 
     def look(self) -> None:
-        found = tuple(fault for fault in active_faults(self._run_dir) if fault.hits(self._name))
+        found = tuple(fault for fault in active_faults(self._run_dir) if fault.hits(self._member))
         before, self._faults = self._faults, found
         for fault in found:
             if fault not in before:
@@ -115,14 +119,15 @@ class Exposure:
 
     def _cut_off(self, link: Cuttable) -> Fault | None:
         """The fault that keeps what this link sends from us; one that cuts both ways first."""
-        found = [fault for fault in self._active("partition") if self._between(fault, link.peer_name)]
+        peer = Member.of(link.peer_name, link.peer_role)
+        found = [fault for fault in self._active("partition") if self._between(fault, peer)]
         return min(found, key=lambda fault: fault.one_way, default=None)
 
-    def _between(self, fault: Fault, peer: str) -> bool:
+    def _between(self, fault: Fault, peer: Member) -> bool:
         first, second = Target.parse(fault.targets[0]), Target.parse(fault.targets[-1])
-        if first.fits(peer) and second.fits(self._name):
+        if first.fits(peer) and second.fits(self._member):
             return True
-        return not fault.one_way and first.fits(self._name) and second.fits(peer)
+        return not fault.one_way and first.fits(self._member) and second.fits(peer)
 
     def _active(self, kind: str) -> list[Fault]:
         # Most of the time there is none, and this is asked for each write.

@@ -11,6 +11,7 @@ Always holds: a fault is honoured for LONGEST_S at most; what no process of ours
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from dataclasses import asdict, dataclass
@@ -23,29 +24,57 @@ from actors.topology import write_whole
 Kind = Literal["kill", "pause", "partition", "slow-disk", "disk-full"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 LONGEST_S = 24 * 3600
+ALL = "all"
+SITE = "site"
+_SITE_ID = re.compile(r"[0-9A-Fa-f]{16}")
 _ENDING = ".fault"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """All processes of a role, or one of them."""
+class Member:
+    """A process, as far as its name tells. index: None where it does not; site: empty where there is one."""
 
     role: str
     index: int | None = None
+    site: str = ""
+
+    @classmethod
+    def of(cls, name: str, role: str = "") -> Member:
+        """name: as status lists it, or as links have it, `shard-0@SITE:incarnation`; a replica's is `SITE/COPY`.  role: of its link."""
+        site, slash, _ = name.rpartition("/")
+        if slash:
+            # Links between replicas are those between shard processes of several sites.
+            return cls("shard" if role == "replica" else role, None, site)
+        member, _, site = name.partition(":")[0].partition("@")
+        found, dash, index = member.rpartition("-")
+        return cls(found, int(index), site) if dash and index.isdecimal() else cls(member, None, site)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """All processes of a role, or one of them, or all of a site; `all` is everything of the broker but its launcher."""
+
+    role: str
+    index: int | None = None
+    site: str = ""
 
     def __str__(self) -> str:
+        if self.site:
+            return f"{SITE}-{self.site}"
         return self.role if self.index is None else f"{self.role}-{self.index}"
 
-    def fits(self, name: str) -> bool:
-        """name: of a process, such as `shard-0`, also with its incarnation behind a colon, as links have it."""
-        name = name.partition(":")[0]
-        return name == str(self) or (self.index is None and name.rpartition("-")[0] == self.role)
+    def fits(self, member: Member) -> bool:
+        if self.site:
+            return member.site == self.site
+        return self.role == ALL or (member.role == self.role and self.index in (None, member.index))
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """`ROLE` or `ROLE-INDEX`."""
-        role, dash, index = text.rpartition("-")
-        return cls(role, int(index)) if dash and index.isdecimal() else cls(text)
+        """`ROLE`, `ROLE-INDEX` or `site-ID`."""
+        role, dash, behind = text.rpartition("-")
+        if role == SITE and _SITE_ID.fullmatch(behind):
+            return cls(SITE, None, behind.lower())
+        return cls(role, int(behind)) if dash and behind.isdecimal() else cls(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +96,14 @@ class Fault:
     def active(self, now_s: float) -> bool:
         return now_s < self.until_s <= now_s + LONGEST_S
 
-    def hits(self, name: str) -> bool:
+    def hits(self, member: Member) -> bool:
         """Whether it is about this process."""
-        return any(Target.parse(each).fits(name) for each in self.targets)
+        return any(Target.parse(each).fits(member) for each in self.targets)
 
     def sentence(self, now_s: float) -> str:
         what = {
-            "kill": f"{self.targets[0]} is killed again and again",
-            "pause": f"{self.targets[0]} is stopped (SIGSTOP)",
+            "kill": f"{_called(self.targets[0])} is killed again and again",
+            "pause": f"{_called(self.targets[0])} is stopped (SIGSTOP)",
             "partition": f"{self.targets[0]} and {self.targets[-1]} are cut off from each other",
             "slow-disk": f"each sync of the disk of {self.targets[0]} takes {self.delay_ms} ms more",
             "disk-full": f"the disk of {self.targets[0]} takes nothing",
@@ -82,6 +111,10 @@ class Fault:
         if self.one_way:
             what = f"nothing that {self.targets[0]} sends reaches {self.targets[-1]}"
         return f"on purpose (`holdfast chaos`, by {self.by}): {what}, for {max(0.0, self.until_s - now_s):.0f} s more"
+
+
+def _called(target: str) -> str:
+    return "everything but the launcher" if target == ALL else target
 
 
 def new_id() -> str:

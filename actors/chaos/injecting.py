@@ -17,13 +17,15 @@ from dataclasses import dataclass
 
 import structlog
 
-from actors.chaos.faults import LONGEST_S, Fault, Target, new_id, write_fault
+from actors.belongings import belongings
+from actors.chaos.faults import ALL, LONGEST_S, SITE, Fault, Member, Target, new_id, write_fault
 from actors.chaos.sweeping import end_fault
 from actors.processes import ProcessId, alive, send
-from actors.topology import Topology, member_name, read_announcements
+from actors.run import read_run
+from actors.topology import Topology, read_announcements
 
-PROCESSES = ("shard", "session", "gateway", "controller", "reader", "plugin", "admin")
-"""Roles that can be killed and stopped: those that Ray brings back."""
+PROCESSES = ("shard", "session", "gateway", "controller", "reader", "plugin", "admin", SITE, ALL)
+"""Roles that can be killed and stopped: those that Ray brings back, and all with Ray itself, which the launcher brings back."""
 LINKED = ("shard", "session", "gateway")
 """Roles between which links can be cut."""
 WITH_DISK = ("shard",)
@@ -42,24 +44,60 @@ def may_be_broken(topology: Topology) -> None:
         raise CannotInject(NOT_ENABLED)
 
 
-def target_among(topology: Topology, text: str, roles: Sequence[str]) -> Target:
-    """Raises CannotInject when there is no such process in this topology."""
-    target = Target.parse(text)
-    if target.role == "site" and topology.sites is None:
+def processes_of(topology: Topology, texts: Sequence[str]) -> tuple[Target, ...]:
+    """To be killed or stopped. Raises CannotInject."""
+    return tuple([_process_of(topology, Target.parse(text)) for text in texts])
+
+
+def disks_of(topology: Topology, texts: Sequence[str]) -> tuple[Target, ...]:
+    """Raises CannotInject."""
+    return tuple([_known(topology, Target.parse(text), WITH_DISK) for text in texts])
+
+
+def sides_of(topology: Topology, texts: Sequence[str]) -> tuple[Target, ...]:
+    """Of a partition: roles, or sites, of which one is this one. Raises CannotInject."""
+    sides = tuple([Target.parse(text) for text in texts])
+    for side in sides:
+        if side.role == SITE:
+            _wants_sites(topology)
+        if not side.site:
+            _known(topology, side, LINKED)
+    if all(side.site for side in sides) and topology.site not in [side.site for side in sides]:
+        raise CannotInject(f"this is site {topology.site}, and the links of others are cut there, with their --data-dir")
+    return sides
+
+
+def _process_of(topology: Topology, target: Target) -> Target:
+    if target.role == SITE:
+        _wants_sites(topology)
+    if target.site and target.site != topology.site:
+        raise CannotInject(f"{target} is another site: say it there, with its --data-dir")
+    return Target(ALL) if target.site else _known(topology, target, PROCESSES)
+
+
+def _wants_sites(topology: Topology) -> None:
+    if topology.sites is None:
         raise CannotInject("this broker has one site, and a site is broken by what breaks its processes: name a role")
+
+
+def _known(topology: Topology, target: Target, roles: Sequence[str]) -> Target:
     if target.role not in roles:
-        raise CannotInject(f"{text!r} cannot be broken like that: wanted is {', '.join(roles)}, or one of them such as {roles[0]}-0")
+        raise CannotInject(f"'{target}' cannot be broken like that: wanted is {', '.join(roles)}, or one of them such as {roles[0]}-0")
     counts = {"shard": topology.n_shards, "session": topology.n_sessions, "gateway": topology.n_gateways}
     count = counts.get(target.role, 1)
     if target.index is not None and target.index >= count:
-        raise CannotInject(f"there is no {target}: there are {member_name(target.role, 0)} to {member_name(target.role, count - 1)}")  # type: ignore[arg-type]
+        raise CannotInject(f"there is no {target}: there are {target.role}-0 to {target.role}-{count - 1}")
     return target
 
 
 def running(topology: Topology, target: Target) -> dict[str, ProcessId]:
     """By name, the processes that are there at this moment."""
     found = {each.announcement.name: each.process for each in read_announcements(topology.run_dir)}
-    return {name: process for name, process in sorted(found.items()) if target.fits(name) and alive(process)}
+    if target.role == ALL:
+        names = {process: name for name, process in found.items()}
+        everything = belongings(topology.data_dir, read_run(topology.data_dir))
+        return {names.get(process, f"pid {process.pid}"): process for process in everything}
+    return {name: process for name, process in sorted(found.items()) if target.fits(Member.of(name)) and alive(process)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +124,27 @@ class Injector:
             log.warning("chaos.taken_back", kind=fault.kind, targets=list(fault.targets), by=fault.by)
 
     async def kill(self, target: Target, for_s: float, every_s: float) -> list[str]:
-        """One process after the other, each time the next of those there are; returns the names of those that were killed."""
+        """One process after the other, each time the next of those there are, or all at once; returns the names of those killed."""
         killed: list[str] = []
         fault = Fault(new_id(), "kill", _texts([target]), self._until(for_s), who())
         async with self.standing(fault, for_s):
             while time.monotonic() < fault.until_s:
-                name, process = await self._next(target, killed[-1] if killed else "", fault.until_s + BACK_S)
-                structlog.get_logger().warning("chaos.killed", name=name, killed_pid=process.pid, by=fault.by)
-                if send(process, signal.SIGKILL):
-                    killed.append(name)
+                chosen = await self._next(target, killed[-1] if killed else "", fault.until_s + BACK_S)
+                for name, process in chosen.items():
+                    structlog.get_logger().warning("chaos.killed", name=name, killed_pid=process.pid, by=fault.by)
+                    if send(process, signal.SIGKILL):
+                        killed.append(name)
                 await asyncio.sleep(min(every_s, max(0.0, fault.until_s - time.monotonic())))
         return killed
 
-    async def _next(self, target: Target, last: str, deadline: float) -> tuple[str, ProcessId]:
-        """Behind the last one, in turn; waits until one is there."""
+    async def _next(self, target: Target, last: str, deadline: float) -> dict[str, ProcessId]:
+        """The one behind the last one, in turn, or all; waits until there is one."""
         while True:
             found = running(self.topology, target)
             if found:
                 names = sorted(found)
                 name = next((each for each in names if each > last), names[0])
-                return name, found[name]
+                return found if target.role == ALL else {name: found[name]}
             if time.monotonic() > deadline:
                 raise CannotInject(f"no {target} runs, {BACK_S:.0f} s after its time")
             await asyncio.sleep(0.05)

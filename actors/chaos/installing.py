@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from actors import link
-from actors.chaos.disk import ExposedEngine
+from actors.chaos.disk import ExposedEngine, LogHindrance
 from actors.chaos.exposure import Exposure
 from actors.topology import Topology
 from shards import backends
+from shards.replication import log_segment
 
 
 def expose(topology: Topology, name: str) -> Exposure:
-    """All links and engines of this process, from now on."""
-    exposure = Exposure(topology.run_dir, name)
+    """All links, engines and logs of replicas of this process, from now on."""
+    exposure = Exposure(topology.run_dir, name, topology.site)
     link.admits = exposure.admits
     backends.wrap = lambda engine: ExposedEngine(engine, exposure)
+    log_segment.hindrance = LogHindrance(exposure)
     exposure.start()
     return exposure

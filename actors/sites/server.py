@@ -45,7 +45,7 @@ from actors.sites.records import Cluster, SiteRecord
 from actors.sites.view import places, shown
 from actors.sites.whereabouts import SITES_FILE, tell_sites
 from actors.sites.whereabouts import Sites as Places
-from actors.topology import Announcement, Health, Topology, announce, incarnation_name, member_name
+from actors.topology import Announcement, Health, Topology, announce, incarnation_of, member_name
 from actors.wire import Wire
 from config.register import standing
 from config.schema import Config
@@ -72,7 +72,7 @@ class SiteServer:
         assert plan is not None, "a site that stands alone has no site process"
         self._topology = topology
         self._name = member_name("site", index)
-        self._instance = incarnation_name("site", index)
+        self._instance = incarnation_of(topology, "site", index)
         self._look_s = look_s
         self._down_s = down_s
         self._cluster = Cluster(topology.n_shards, plan.n_sites, plan.replication_factor)

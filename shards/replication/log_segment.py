@@ -13,6 +13,7 @@ import contextlib
 import errno
 import os
 from itertools import islice
+from typing import Protocol
 
 from shards.engine import StoreDamaged, StoreFailed, StoreFull
 from shards.replication.entry import Entry
@@ -24,6 +25,17 @@ from shards.replication.log_format import (
     unpack_entry,
 )
 
+
+class Hindrance(Protocol):
+    def before_write(self) -> None:
+        """Raises StoreFull: then nothing is written."""
+
+    def before_sync(self) -> None:
+        """Takes as long as it takes."""
+
+
+hindrance: Hindrance | None = None
+"""In the way of every segment of this process; None: nothing, which is the rule (actors.chaos.installing)."""
 SUFFIX = ".seg"
 PART = ".part"
 """Added to the name of a file that is not whole yet; what has it is removed at the next opening."""
@@ -139,6 +151,8 @@ class Segment:
 
     def write(self, pieces: list[bytes], size: int) -> None:
         """At its end, unsynced.  Raises StoreFull, and then nothing of it is there, or StoreFailed, and then nobody knows."""
+        if hindrance is not None:
+            hindrance.before_write()
         try:
             write_all(self._fd, pieces, self.bytes)
         except OSError as error:
@@ -151,6 +165,8 @@ class Segment:
 
     def sync(self) -> None:
         """Raises StoreFailed: never to be tried again."""
+        if hindrance is not None:
+            hindrance.before_sync()
         try:
             os.fdatasync(self._fd)
         except OSError as error:

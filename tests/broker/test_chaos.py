@@ -70,6 +70,15 @@ def test_a_killed_process_costs_no_message(broker: RunningBroker, role: str) -> 
     assert f"killed_pid={before[0]}" in log(broker, "chaos")
 
 
+def test_everything_killed_at_once_comes_back_by_itself_and_loses_no_message(broker: RunningBroker) -> None:
+    """All but the launcher, Ray's own processes too."""
+    before = broker.ready_status()
+    done = chaos(broker, "kill", "all", "--for", "1s", "--every", "5s")
+    assert set(done.broken["processes"]) >= {"shard-0", "session-0", "gateway-0", "controller-0"}
+    after = broker.ready_status()
+    assert set(before.pids()) & set(after.pids()) == set(before.pids("launcher"))
+
+
 def test_a_shard_that_stands_still_keeps_everybody_waiting_and_loses_nothing(broker: RunningBroker) -> None:
     """For as long as it stands."""
     done = chaos(broker, "pause", "shard", "--for", "2s")
@@ -118,6 +127,7 @@ async def test_the_oracle_disturbs_nobody_and_leaves_nothing_behind(broker: Runn
     await everything.subscribe("#", 2)
     await asyncio.to_thread(chaos, broker, "slow-disk", "shard", "--delay", "1ms", "--for", "1s")
     await everything.publish("last", 1)
+    await everything.acknowledged(WITHIN_S)
     await settled(history, WITHIN_S)
     assert [each.topic for each in history.sessions["everything"].deliveries] == ["last"]
     await everything.stop()

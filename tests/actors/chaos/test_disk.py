@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from actors.chaos.disk import ExposedEngine
+from actors.chaos.disk import ExposedEngine, LogHindrance
 from shards import backends
 from shards.backends import open_backend
 from shards.engine import StoreFull
 from shards.engine_memory import MemoryEngine
+from shards.replication import log_segment
+from shards.replication.log_format import SegmentHead
+from shards.replication.log_segment import Segment
 
 
 class Faults:
@@ -69,3 +72,21 @@ def test_what_only_some_engines_have_is_reached_through_it() -> None:
     engine = ExposedEngine(MemoryEngine(), Faults())
     assert getattr(engine, "release_log", None) is None
     assert engine.fail_next_write.__self__ is not engine  # type: ignore[attr-defined]
+
+
+def test_the_log_of_a_replica_is_hindered_in_the_same_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it refuses has left nothing behind; unless somebody puts something in its way there is nothing."""
+    assert log_segment.hindrance is None
+    faults = Faults()
+    monkeypatch.setattr(log_segment, "hindrance", LogHindrance(faults))
+    segment = Segment.make(str(tmp_path), SegmentHead(0, 1, 1, False, 0, 0, 0))
+    before = segment.bytes
+    faults.is_full = True
+    with pytest.raises(StoreFull, match="on purpose"):
+        segment.write([b"abc"], 3)
+    assert segment.bytes == before
+    faults.is_full, faults.seconds = False, 0.03
+    segment.write([b"abc"], 3)
+    began = time.monotonic()
+    segment.sync()
+    assert segment.bytes == before + 3 and time.monotonic() - began >= 0.03

@@ -16,10 +16,10 @@ import pytest
 import structlog
 
 from actors.chaos.faults import Fault, active_faults, write_fault, written_faults
-from actors.chaos.injecting import CannotInject, Injector, target_among
+from actors.chaos.injecting import CannotInject, Injector, disks_of, processes_of, sides_of
 from actors.chaos.sweeping import sweep
 from actors.processes import ProcessId, identify, stat
-from actors.topology import Announcement, announce
+from actors.topology import Announcement, SitesPlan, announce
 from tests.actors.places import topology_in
 
 
@@ -90,7 +90,7 @@ async def test_a_pause_that_is_interrupted_ends_at_once(tmp_path: Path, victim: 
     """Ctrl-C is a cancellation."""
     topology = replace(topology_in(tmp_path), chaos=True)
     announce(topology, Announcement("shard", "shard-0", victim.pid))
-    paused = asyncio.create_task(Injector(topology).pause(target_among(topology, "shard", ("shard",)), 600))
+    paused = asyncio.create_task(Injector(topology).pause(processes_of(topology, ["shard"])[0], 600))
     while not stopped(victim):
         await asyncio.sleep(0.005)
         assert not paused.done(), paused.result()
@@ -109,7 +109,7 @@ async def test_processes_of_a_role_are_killed_in_turn(tmp_path: Path) -> None:
     children = [sleeper() for _ in range(2)]
     for n, child in enumerate(children):
         announce(topology, Announcement("gateway", f"gateway-{n}", child.pid))
-    killed = await Injector(topology).kill(target_among(topology, "gateway", ("gateway",)), 0.3, 0.2)
+    killed = await Injector(topology).kill(processes_of(topology, ["gateway"])[0], 0.3, 0.2)
     assert killed == ["gateway-0", "gateway-1"] and [child.wait() for child in children] == [-signal.SIGKILL] * 2
 
 
@@ -117,9 +117,28 @@ async def test_nothing_is_broken_where_chaos_is_not_enabled(tmp_path: Path, vict
     """Whoever asks, and whatever for."""
     topology = topology_in(tmp_path)
     announce(topology, Announcement("shard", "shard-0", victim.pid))
-    injector, shard = Injector(topology), target_among(topology, "shard", ("shard",))
+    injector, shard = Injector(topology), processes_of(topology, ["shard"])[0]
     for asked in (injector.pause(shard, 1), injector.kill(shard, 1, 1), injector.fill([shard], 1), injector.slow([shard], 1, 1),
                   injector.cut([shard, shard], 1, one_way=False)):  # fmt: skip
         with pytest.raises(CannotInject, match="chaos is not enabled"):
             await asked
     assert written_faults(topology.run_dir) == [] and not stopped(victim) and identify(victim.pid) == victim
+
+
+def test_sites_are_named_by_their_ids_and_broken_where_they_are(tmp_path: Path) -> None:
+    """This one is all of its processes; a link is cut at one of its ends."""
+    here, there = f"site-{'0123456789abcdef'}", f"site-{'f' * 16}"
+    plan = SitesPlan(3, 3, "127.0.0.1", 4000)
+    topology = replace(topology_in(tmp_path), sites=plan)
+    assert [str(each) for each in processes_of(topology, [here, "site"])] == ["all", "site"]
+    assert [str(each) for each in sides_of(topology, [there.upper().replace("SITE", "site"), here])] == [there, here]
+    assert [str(each) for each in sides_of(topology, ["gateway", there])] == ["gateway", there]
+    with pytest.raises(CannotInject, match="is another site: say it there"):
+        processes_of(topology, [there])
+    with pytest.raises(CannotInject, match="the links of others are cut there"):
+        sides_of(topology, [there, there])
+    for wrong in ([here, "site"], [here, "site-1"], [here, "admin"]):
+        with pytest.raises(CannotInject, match="cannot be broken like that: wanted is shard, session, gateway,"):
+            sides_of(topology, wrong)
+    with pytest.raises(CannotInject, match="cannot be broken like that: wanted is shard,"):
+        disks_of(topology, [here])

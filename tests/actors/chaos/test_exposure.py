@@ -17,6 +17,7 @@ from actors.chaos.faults import Fault, forget_fault, write_fault
 class FakeLink:
     def __init__(self, peer_name: str) -> None:
         self.peer_name = peer_name
+        self.peer_role = peer_name.partition("-")[0] if "/" not in peer_name else "replica"
         self.lost = False
         self.told: list[str] = []
 
@@ -72,6 +73,19 @@ def test_one_way_the_second_side_reads_nothing_more_and_the_first_does(tmp_path:
     second.look()
     second.look()
     assert from_gateway.told == ["hold", "release"]
+
+
+def test_two_sites_are_cut_off_from_each_other_and_not_from_the_third(tmp_path: Path) -> None:
+    """All their processes, replicas too; within a site all goes on."""
+    here, there, third = "a" * 16, "b" * 16, "c" * 16
+    exposure = Exposure(tmp_path, "shard-0", here)
+    links = {site: [FakeLink(f"gateway-0@{site}:00"), FakeLink(f"{site}/copy")] for site in (here, there, third)}
+    assert all(exposure.admits(link) for each in links.values() for link in each)
+    write_fault(tmp_path, partition(f"site-{here}", f"site-{there}"))
+    exposure.look()
+    assert [link.told for link in links[there]] == [[CUT], [CUT]]
+    assert [link.told for site in (here, third) for link in links[site]] == [[]] * 4
+    assert not exposure.admits(FakeLink(f"{there}/other")) and exposure.admits(FakeLink(f"{third}/other"))
 
 
 def test_the_time_of_a_fault_counts_though_nobody_looks(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from actors.alarms import Alarm, raise_alarm, read_alarms
-from actors.chaos.faults import LONGEST_S, Fault, Target, active_faults, forget_fault, write_fault, written_faults
+from actors.chaos.faults import LONGEST_S, Fault, Member, Target, active_faults, forget_fault, write_fault, written_faults
 from actors.processes import ProcessId
+
+SITE_ID = "0d6bb5e63c0d6bb5"
 
 
 def fault(id: str = "a", seconds: float = 60.0, targets: tuple[str, ...] = ("shard",), **more: object) -> Fault:
@@ -46,8 +48,20 @@ def test_a_target_is_a_role_or_one_of_it() -> None:
     """Names of links have an incarnation behind them."""
     assert Target.parse("shard") == Target("shard") and Target.parse("shard-12") == Target("shard", 12)
     assert [str(Target.parse(each)) for each in ("shard", "gateway-0")] == ["shard", "gateway-0"]
-    assert Target("shard").fits("shard-3") and Target("shard").fits("shard-3:00ff") and not Target("shard").fits("session-3")
-    assert Target("shard", 1).fits("shard-1:00ff") and not Target("shard", 1).fits("shard-11") and not Target("shard", 1).fits("shard-0")
+    shard, one = Target("shard"), Target("shard", 1)
+    assert shard.fits(Member.of("shard-3")) and shard.fits(Member.of("shard-3:00ff")) and not shard.fits(Member.of("session-3"))
+    assert [one.fits(Member.of(name)) for name in ("shard-1:00ff", "shard-1@ab:00", "shard-11", "shard-0")] == [True, True, False, False]
+    assert Target("all").fits(Member.of("admin-0"))
+
+
+def test_a_site_is_known_by_the_names_of_its_processes() -> None:
+    """Those of replicas too, which have no role in them: that is the link's."""
+    target = Target.parse("site-0D6BB5E63C0D6BB5")
+    assert target == Target("site", None, SITE_ID) and str(target) == f"site-{SITE_ID}" and Target.parse("site-0") == Target("site", 0)
+    for name in (f"gateway-1@{SITE_ID}:00ff", f"{SITE_ID}/copy"):
+        assert target.fits(Member.of(name)) and not target.fits(Member.of(name.replace("0", "1")))
+    assert Member.of(f"{SITE_ID}/copy", "replica") == Member.of(f"{SITE_ID}/copy", "shard") == Member("shard", None, SITE_ID)
+    assert not target.fits(Member.of("gateway-1:00ff"))
 
 
 def test_what_is_broken_is_an_alarm_for_as_long_as_it_is(tmp_path: Path) -> None:
