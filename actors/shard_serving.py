@@ -92,6 +92,8 @@ class ShardServing(ABC):
 
     _engine: Engine
     _config: Config
+    _not_taken, _taken = "shard.disk_full", "shard.disk_has_room"
+    """What is logged when a record is refused, and when all are taken again."""
     _salvages = True
     """Where there is one copy: a generation that cannot be read is gone on without, if the configuration says so."""
 
@@ -309,7 +311,7 @@ class ShardServing(ABC):
     def _hold(self, record: Record, reason: str) -> None:
         """This record was refused; it and what comes behind it is handed in again."""
         if self._space_level < 2:
-            log.error("shard.disk_full", shard=self._index, position=record.position, cause=reason)
+            log.error(self._not_taken, shard=self._index, position=record.position, cause=reason)
         self._held.appendleft(record)
         self._figures.retried += 1
         self._space_changed()
@@ -323,7 +325,7 @@ class ShardServing(ABC):
                 # The disk is still full; it has this one back, and the rest stays behind it.
                 self._held.extend(waiting)
                 return
-        log.warning("shard.disk_has_room", shard=self._index)
+        log.warning(self._taken, shard=self._index)
         self._space_changed()
 
     def _space_changed(self) -> None:

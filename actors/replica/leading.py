@@ -29,6 +29,7 @@ LOOK_S = 0.01
 class LeadingShard(ShardServing):
     """Made -> open -> begun -> over with the process, or ended in order."""
 
+    _not_taken, _taken = "shard.record_held", "shard.records_taken"
     _salvages = False
 
     def __init__(self, topology: Topology, index: int, config: Config, shell: ReplicaShell, position: int) -> None:

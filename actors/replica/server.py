@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from actors.alarms import Alarm, clear_alarm, raise_alarm
 from actors.clocks import read_clocks, tell_steady
 from actors.fatal import die
 from actors.links import Link, LinkServer
@@ -41,9 +42,10 @@ from shards.clock import AgeClock, AgeMark
 from shards.engine import HOME_FAMILY, Engine, StoreFailed, StoreFull, StoreInUse
 from shards.housekeeping import AGE_ROW
 from shards.replication.bounds import RETAINED, Retained
-from shards.replication.configuration import Configuration, site_of
+from shards.replication.configuration import Configuration, Rid, site_of
 from shards.replication.events import Committed, Dismissed, HandOver, Serve, SteppedDown
 from shards.replication.register import Register
+from shards.replication.replica import Replica
 from shards.steady import WALL_ROW, SteadyClock, WallRow
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ OPEN_RETRY_S = 1.0
 LOOK_S = 0.1
 EVERY = 10
 """Looks."""
+COPY = "copy"
+"""The kind of alarm."""
 
 log = structlog.get_logger(__name__)
 
@@ -75,6 +79,7 @@ class ReplicaServer:
         self._renewing: asyncio.Task[None] | None = None
         self._looks = 0
         self._age_row: bytes | None = None
+        self._formers: list[Rid] = []
         self._remembered: Configuration | None = None
 
     # ------------------------------------------------------------------ the server
@@ -186,7 +191,6 @@ class ReplicaServer:
         await self._leave()
         await asyncio.to_thread(erase_copy, copy.path)
         await self._begin(await self._open_copy())
-        self._renewing = None
 
     # ------------------------------------------------------------------ what the replica says
 
@@ -210,6 +214,7 @@ class ReplicaServer:
                 if self._renewing is None and (replica.last or replica.applied):
                     why = "the register says that it is no replica and is not becoming one"
                     self._renewing = asyncio.get_running_loop().create_task(self._renew(why))
+                    self._renewing.add_done_callback(self._renewed)
 
     async def _serve(self, leading: LeadingShard) -> None:
         await leading.open(self._wire, self._where)
@@ -220,6 +225,11 @@ class ReplicaServer:
     def _served(self, done: asyncio.Task[None]) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:
             die("shard.not_opened", shard=self._index, cause=str(error) or repr(error))
+
+    def _renewed(self, done: asyncio.Task[None]) -> None:
+        self._renewing = None
+        if not done.cancelled() and (error := done.exception()) is not None:
+            die("copy.not_renewed", shard=self._index, cause=str(error) or repr(error))
 
     def _took(self, seconds: float) -> None:
         if self._leading is not None:
@@ -249,6 +259,7 @@ class ReplicaServer:
             return
         if self._leading is None:
             self._tell_steady()
+            self._look_for_former(replica)
         elif is_drained(self._topology.run_dir):
             self._hand_over()
 
@@ -257,6 +268,25 @@ class ReplicaServer:
         if (to := heir(self._shell.replica, up)) is not None:
             log.info("shard.handed_over", shard=self._index, to=to)
             self._shell.bring(HandOver(to))
+
+    def _look_for_former(self, replica: Replica) -> None:
+        """Only an operator can say that the former copy of this site does not come back: it may be on a disk that is not mounted."""
+        site, cfg = self._topology.site, replica.cfg
+        formers = [] if cfg is None or replica.rid in cfg.replicas else [rid for rid in sorted(cfg.replicas) if site_of(rid) == site]
+        if formers == self._formers:
+            return
+        self._formers = formers
+        name = member_name("shard", self._index)
+        if not formers:
+            clear_alarm(self._topology.run_dir, name, COPY)
+            return
+        say = f"`holdfast ds leave all {site.upper()}` and then `holdfast ds join all {site.upper()}`"
+        cause = (
+            f"this site's copy of shard {self._index} is a new and empty one, and {formers[0]} is counted on: "
+            f"bring back the disk it is on, or say {say} to have it made from the others"
+        )
+        log.error("copy.another", shard=self._index, rid=replica.rid, cause=cause)
+        raise_alarm(self._topology.run_dir, Alarm(name, COPY, cause))
 
     def _tell_steady(self) -> None:
         """Steady time of the store, for the gateways of this site, as its rows have it."""

@@ -189,6 +189,8 @@ class ReplicaShell:
                 self._effects.popleft()
         except StoreFull as error:
             self._stand_still(str(error))
+        except Exception as error:
+            die_of(error, type(self._effects[0]).__name__)
         finally:
             self._carrying = False
         if before != self.replica.applied < self.replica.commit:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from actors.alarms import read_alarms
 from tests.actors.replica.three_sites import NAMES, TAKEOVER_S, Producer, ThreeSites, check_disks
+from tests.actors.two_sites import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -114,16 +116,45 @@ async def test_a_disk_that_is_lost_is_another_copy_and_a_dismissed_one_is_erased
         await lost.down()
         shutil.rmtree(lost.directory / "shards")
         lost.keep()
+        await until(lambda: [alarm.kind for alarm in read_alarms(lost.topology.run_dir)] == ["copy"])
         await sites.target(leader.name, other.name)
         await sites.target(*NAMES)
         await sites.in_sync()
         assert former not in (await sites.record()).replicas and lost.says()["rid"] != former
+        await until(lambda: not read_alarms(lost.topology.run_dir))
         former = other.says()["rid"]
         await sites.target(leader.name, lost.name)
         async with asyncio.timeout(60):
             while other.says()["rid"] == former:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         await sites.target(*NAMES)
+        await sites.in_sync()
+        await all_killed(sites, producer)
+    check_disks(sites, producer)
+
+
+async def test_more_than_may_wait_for_replicas_is_held_until_they_are_back(tmp_path: Path) -> None:
+    """With both followers away nothing is answered, and more than 64 MiB are handed in; then all of it is stored, in order."""
+    async with ThreeSites(tmp_path) as sites, Producer(sites) as producer:
+        await producer.reaches(50)
+        leader = sites.leader()
+        assert leader is not None
+        others = [site for site in sites.sites.values() if site is not leader]
+        for site in others:
+            site.send(signal.SIGSTOP)
+        await asyncio.sleep(0.3)
+        answered = len(producer.acknowledged)
+        producer.grow(window=60, body=2 << 20)
+        log = tmp_path / f"{leader.name[0]}.log"
+        async with asyncio.timeout(60):
+            while b"shard.record_held" not in log.read_bytes():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert len(producer.acknowledged) <= answered + 8
+        for site in others:
+            site.send(signal.SIGCONT)
+        producer.grow(window=8, body=100)
+        await producer.reaches(100)
+        assert leader.starts == 1
         await sites.in_sync()
         await all_killed(sites, producer)
     check_disks(sites, producer)

@@ -299,6 +299,10 @@ class Producer:
                     self._running.result()
                 await asyncio.sleep(0.01)
 
+    def grow(self, window: int, body: int) -> None:
+        """So many unanswered, and so large, from now on."""
+        self._window, self._filler = window, b"." * body
+
     async def finish(self) -> None:
         """No more is sent; everything is acknowledged."""
         self._window = 0
@@ -319,8 +323,11 @@ class Producer:
                 under_way.append((self.sent, self.ask(self._publish(self.sent))))
             if not under_way:
                 return
+            await asyncio.wait([under_way[0][1]], timeout=0.05)
+            if not under_way[0][1].done():
+                continue
             number, future = under_way.popleft()
-            reply = (await future)[0]
+            reply = future.result()[0]
             assert isinstance(reply, Published) and not reply.stale and not reply.codes, reply
             self.acknowledged.append(number)
             now_s = time.monotonic()
