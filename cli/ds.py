@@ -10,14 +10,14 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
 from actors.asking import NotReached, running
-from actors.datadir import DirectoryError
+from actors.datadir import DirectoryError, read_site
 from actors.inquiry.sites import STORAGE, Refused, ShardInfo, Sites, declare_lost, forget, join, leave, look, set_replicas
-from actors.sites.whereabouts import SITES_FILE
 from actors.topology import Topology
 from cli.asked import DataDir, Json, print_json, table
 from cli.paths import data_path
@@ -193,10 +193,18 @@ def _several(data_dir: str) -> Topology | None:
     try:
         topology = running(path)
     except NotReached:
-        if (path / SITES_FILE).exists():
+        if _is_of_several(path):
             refuse(f"The broker in {path} does not run, and it is one of several sites: ask at another one.")
         return None
     return None if topology.sites is None else topology
+
+
+def _is_of_several(path: Path) -> bool:
+    try:
+        site = read_site(path)
+    except DirectoryError:
+        return False  # Said by who reads it next.
+    return site is not None and site.n_sites > 1
 
 
 def _answered(question: Coroutine[Any, Any, Answer]) -> Answer:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from actors.alarms import Alarm, clear_alarm, raise_alarm
-from actors.datadir import FORMAT_VERSION
+from actors.datadir import FORMAT_VERSION_SITES
 from actors.endpoints import Endpoint
 from actors.inquiry.sites import Sites
 from actors.links import LinkOwner, LinkServer
@@ -77,7 +77,7 @@ class SiteServer:
         self._down_s = down_s
         self._cluster = Cluster(topology.n_shards, plan.n_sites, plan.replication_factor)
         self._record = SiteRecord(
-            topology.site, plan.host, plan.port, topology.n_gateways, socket.gethostname(), topology.incarnation, FORMAT_VERSION
+            topology.site, plan.host, plan.port, topology.n_gateways, socket.gethostname(), topology.incarnation, FORMAT_VERSION_SITES
         )  # fmt: skip
         self._wire = Wire.of(topology)
         self._owned: LocalRegister | None = None

@@ -14,6 +14,7 @@ import pytest
 import structlog
 from typer.testing import CliRunner, Result
 
+from actors.datadir import Site, write_site
 from actors.processes import identify
 from actors.replica.draining import is_drained
 from actors.run import Run, boot_id, record_run
@@ -31,8 +32,7 @@ def _recorded(topology: Topology) -> None:
     assert launcher is not None
     write_whole(topology.run_dir / "topology.json", topology.to_json())
     record_run(topology.data_dir, Run(topology.run_dir, launcher, boot_id(), False))
-    site = {"format": 1, "site": topology.site, "incarnation": 1, "n_shards": topology.n_shards, "created": "2026-01-01T00:00:00Z"}
-    (topology.data_dir / "site.json").write_text(json.dumps(site))
+    write_site(topology.data_dir, Site(2, topology.site, 1, topology.n_shards, "2026-01-01T00:00:00Z", n_sites=3, replication_factor=3))
 
 
 @pytest.fixture

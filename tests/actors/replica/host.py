@@ -1,4 +1,6 @@
-"""The shard process of one site, as an actor runs it, without Ray: ``python -m tests.actors.replica.host TOPOLOGY_FILE REGISTER_SOCKET``.
+"""The shard process of one site, as an actor runs it, without Ray: ``python -m tests.actors.replica.host TOPOLOGY_FILE [REGISTER_SOCKET]``.
+
+Without a socket it asks the register that its settings ask for.
 
 It prints a line when it has started.  It is killed, or ends itself; the end of its input ends it in order.
 """
@@ -23,8 +25,9 @@ RETAINED = Retained(entries=40, bytes=1 << 30, sync_data_ms=300)
 
 
 async def serve(topology: Topology, register: str) -> None:
-    asked = LinkedRegister(lambda: Endpoint(path=register), Wire.of(topology), f"shard-0@{topology.site}", 1.0)
-    asked.start()
+    asked = LinkedRegister(lambda: Endpoint(path=register), Wire.of(topology), f"shard-0@{topology.site}", 1.0) if register else None
+    if asked is not None:
+        asked.start()
     server = ReplicaServer(topology, 0, asked, RETAINED)
     await server.start()
     reader = asyncio.StreamReader()
@@ -37,7 +40,7 @@ async def serve(topology: Topology, register: str) -> None:
 def main(arguments: list[str]) -> None:
     topology = Topology.from_json(Path(arguments[0]).read_text(encoding="utf-8"))
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20), logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    uvloop.run(serve(topology, arguments[1]))
+    uvloop.run(serve(topology, *arguments[1:2] or [""]))
 
 
 if __name__ == "__main__":
