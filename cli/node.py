@@ -42,7 +42,7 @@ def drain(
     if as_json:
         print(json.dumps({"led": led}))
     elif not led:
-        print("This site leads no shard. Stop it within a minute, with `holdfast down`: after that it may lead again.")
+        print("This site leads no shard. Stop it now, with `holdfast down`: when others are drained or fail it leads again.")
     if led:
         shards = f"{led} shard{'s' * (led != 1)}"
         print(f"holdfast: this site still leads {shards}: `holdfast ds info --verbose` says who is in sync.", file=sys.stderr)

@@ -1,7 +1,7 @@
 """Gives the lead of shards away while this site is drained (`holdfast node drain`), so that stopping it interrupts nobody for long.
 
-A wish, for DRAIN_S: it is in a file of the run directory, which the site process writes and the shard processes of this site look at.
-After that the site may lead again, so two sites that are drained do not hand a shard to one another for ever.
+A wish, in a file of the run directory, which the site process writes and the shard processes of this site look at.  It is about what is led
+when it is asked for: who comes to lead later goes on, so sites that are all drained do not hand a shard to one another for ever.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ def ask_to_drain(run_dir: Path) -> None:
     write_whole(run_dir / DRAIN_FILE, str(time.monotonic()))
 
 
-def is_drained(run_dir: Path) -> bool:
+def is_drained(run_dir: Path, leads_since_s: float) -> bool:
+    """Since it was asked for, and not so long ago that it is another day's.  leads_since_s: on the steady clock of this machine."""
     try:
-        since = float((run_dir / DRAIN_FILE).read_text(encoding="ascii"))
+        asked_s = float((run_dir / DRAIN_FILE).read_text(encoding="ascii"))
     except (OSError, ValueError):
         return False
-    return time.monotonic() - since < DRAIN_S
+    return leads_since_s <= asked_s and time.monotonic() - asked_s < DRAIN_S
 
 
 def heir(replica: Replica, up: Collection[str]) -> Rid | None:

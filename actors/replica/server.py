@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from typing import TYPE_CHECKING
 
 import structlog
@@ -73,6 +74,7 @@ class ReplicaServer:
         self._retained = retained
         self._started: Announcement | None = None
         self._leading: LeadingShard | None = None
+        self._leads_since_s = 0.0
         self._serves = False
         """It is open."""
         self._serving: asyncio.Task[None] | None = None
@@ -198,6 +200,7 @@ class ReplicaServer:
         match effect:
             case Serve(epoch, position):
                 log.info("shard.leads", shard=self._index, epoch=epoch, position=position)
+                self._leads_since_s = time.monotonic()
                 self._leading = LeadingShard(self._topology, self._index, self._config, self._shell, position)
                 self._serving = asyncio.get_running_loop().create_task(self._serve(self._leading))
                 self._serving.add_done_callback(self._served)
@@ -260,7 +263,7 @@ class ReplicaServer:
         if self._leading is None:
             self._tell_steady()
             self._look_for_former(replica)
-        elif is_drained(self._topology.run_dir):
+        elif is_drained(self._topology.run_dir, self._leads_since_s):
             self._hand_over()
 
     def _hand_over(self) -> None:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,7 +114,7 @@ def test_draining_waits_until_nothing_is_led_here(three: list[Topology]) -> None
     """The replicas that are played hand nothing over, so who leads says that it still does; the others lead nothing."""
     still = said(three[0], "node", "drain", "--within", "1")
     assert still.exit_code == 1 and "this site still leads 1 shard: `holdfast ds info --verbose`" in still.stderr
-    assert is_drained(three[0].run_dir)
+    assert is_drained(three[0].run_dir, 0.0) and not is_drained(three[0].run_dir, time.monotonic())
     over = said(three[1], "node", "drain")
     assert over.exit_code == 0 and over.stdout.startswith("This site leads no shard.")
     assert json.loads(said(three[1], "node", "drain", "--json").stdout) == {"led": 0}
