@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 # In this order; whatever is not named comes between the two groups.
 FIRST = ("house", "config", "mqtt", "access", "shards", "sessions", "gateway")
-LAST = ("faultdisk", "interop", "gates", "broker", "cluster")
-STARTS_BROKERS = ("broker", "cluster")
+LAST = ("faultdisk", "interop", "gates", "broker", "cluster", "sites")
+STARTS_BROKERS = ("broker", "cluster", "sites")
 USES_SPARK = ("holdfast_spark", "pipeline", "lake")
 """Their modules import pyarrow where they begin, so without it they are not looked at; those are counted as one test each."""
 # A broker start is allowed 60 s by itself; the tests that use one need room for it.

@@ -80,6 +80,7 @@ class Client:
         window: int = 20,
         receive_maximum: int = 100,
         reconnect: bool = True,
+        retain: bool = False,
     ) -> None:
         self.port = port
         self.client_id = client_id
@@ -88,6 +89,7 @@ class Client:
         self.window = window
         self.receive_maximum = receive_maximum
         self.reconnect = reconnect
+        self.retain = retain
         self.connections: list[Connection] = []
         self.sessions_lost: list[int] = []
         self.refusals: list[str] = []
@@ -205,7 +207,7 @@ class Client:
             self._writer.write(wire.answer(wire.PUBREL, packet_id))
             return
         dup, message.written = message.written, True
-        self._writer.write(wire.publish(self.version, message.topic, message.payload, message.qos, packet_id, dup=dup))
+        self._writer.write(wire.publish(self.version, message.topic, message.payload, message.qos, packet_id, dup=dup, retain=self.retain))
 
     # --------------------------------------------------------------- subscribing
 

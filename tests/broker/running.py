@@ -206,6 +206,10 @@ class RunningBroker:
                 raise CommandFailed(f"`holdfast status` says not ready for {READY_DEADLINE_S} s: {status}")
         return status
 
+    def command(self, *words: str) -> str:
+        """`holdfast ... --data-dir` of this one; what it prints."""
+        return self._run([*words, "--data-dir", str(self.data_dir)], STATUS_DEADLINE_S, {})
+
     def down(self) -> None:
         """Stop it gracefully; returns when its processes are gone."""
         self._run(["down", "--data-dir", str(self.data_dir)], DOWN_DEADLINE_S, {})
@@ -286,6 +290,10 @@ class RunningBroker:
         _wait(left)
 
     # ------------------------------------------------------------------ processes
+
+    def runs(self) -> bool:
+        """Whether anything of it is alive."""
+        return bool(self._marked())
 
     def unlisted(self) -> list[str]:
         """Processes of this broker that its status does not list; a command of ours that is ending may be among them for a moment."""

@@ -78,9 +78,9 @@ def connect(version: Version, client_id: str, *, clean: bool, keep_alive_s: int,
     return packet(0x10, body + text(client_id))
 
 
-def publish(version: Version, topic: str, payload: bytes, qos: int, packet_id: int, *, dup: bool = False) -> bytes:
+def publish(version: Version, topic: str, payload: bytes, qos: int, packet_id: int, *, dup: bool = False, retain: bool = False) -> bytes:
     body = text(topic) + (struct.pack(">H", packet_id) if qos else b"") + (b"\x00" if version == 5 else b"") + payload
-    return packet(0x30 | (0x08 if dup else 0) | qos << 1, body)
+    return packet(0x30 | (0x08 if dup else 0) | qos << 1 | retain, body)
 
 
 def answer(kind: int, packet_id: int) -> bytes:

@@ -115,10 +115,11 @@ def require_order(ledger: Ledger, history: History) -> None:
         newest[line] = number
 
 
-async def all_came(ledger: Ledger, history: History) -> None:
-    """Wait for what was acknowledged to its publishers."""
+async def all_came(ledger: Ledger, history: History, since_ns: int = 0) -> None:
+    """Wait for what was acknowledged to its publishers, of what was sent since then."""
     ledger.moved = time.monotonic()
-    while missing := [key for key, sent in history.sent.items() if sent.acknowledged_ns is not None and key not in ledger.arrivals]:
+    due = [key for key, sent in history.sent.items() if sent.acknowledged_ns is not None and sent.seen_ns >= since_ns]
+    while missing := [key for key in due if key not in ledger.arrivals]:
         if time.monotonic() - ledger.moved > STILL_S:
             raise GateFailed(f"{len(missing)} messages of {history.acknowledged_count()} did not come, the first is {missing[0]}")
         await asyncio.sleep(0.5)

@@ -92,6 +92,8 @@ class Moving:
             await self._serve(reader, writer)
         except OSError:
             writer.transport.abort()
+        except asyncio.CancelledError:
+            pass  # The relay ends; nobody waits for this.
         finally:
             self._tasks.discard(task)
             writer.close()

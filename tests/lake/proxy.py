@@ -61,6 +61,8 @@ class CuttingProxy:
         self._passed = 0
         self._closing = False
         self._threads: list[threading.Thread] = []
+        self._faults: list[BaseException] = []
+        """What ended a thread that should not have ended so; told at the close."""
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.address: Address = self._listening.getsockname()[:2]
         self.connections = 0
@@ -93,6 +95,8 @@ class CuttingProxy:
         self._accepting.join()
         for thread in self._threads:
             thread.join()
+        if self._faults:
+            raise self._faults[0]
 
     def __enter__(self) -> Self:
         return self
@@ -103,6 +107,12 @@ class CuttingProxy:
     # ---- threads
 
     def _accept(self) -> None:
+        try:
+            self._keep_accepting()
+        except BaseException as error:
+            self._faults.append(error)
+
+    def _keep_accepting(self) -> None:
         while not self._closing:
             try:
                 client, _ = self._listening.accept()
@@ -138,20 +148,26 @@ class CuttingProxy:
             pair.reader.shutdown(socket.SHUT_WR)
 
     def _answers(self, pair: _Pair) -> None:
-        """The reader to Spark, up to a cut."""
+        """The reader to Spark, up to a cut; then neither is left."""
         reset = False
-        with suppress(OSError):
-            while data := pair.reader.recv(CHUNK):
-                passed, cut = self._within(len(data))
-                pair.client.sendall(data[:passed])
-                if cut is not None:
-                    reset = cut.reset
-                    break
-        pair.end(reset=reset)
+        try:
+            with suppress(OSError):
+                while data := pair.reader.recv(CHUNK):
+                    passed, cut = self._within(len(data))
+                    pair.client.sendall(data[:passed])
+                    if cut is not None:
+                        reset = cut.reset
+                        break
+            pair.end(reset=reset)
+        except BaseException as error:
+            self._faults.append(error)
         with self._lock:
             self._pairs.discard(pair)
         for each in (pair.client, pair.reader):
-            each.close()
+            try:
+                each.close()
+            except OSError as error:
+                self._faults.append(error)
 
     def _within(self, count: int) -> tuple[int, Cut | None]:
         """How many of these bytes pass, and the cut that comes after them."""
