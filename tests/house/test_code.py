@@ -188,7 +188,7 @@ def test_shipped_code_does_not_import_tests() -> None:
 
 def test_fast_tests_do_not_sleep() -> None:
     """Time is an event in the cores, so waiting for it is left to tests with real processes."""
-    real = {"broker", "browser", "cluster", "faultdisk", "gates", "interop", "benchmarks", "actors", *USES_SPARK}
+    real = {"broker", "browser", "cluster", "faultdisk", "gates", "interop", "benchmarks", "actors", "sites", *USES_SPARK}
 
     def sleeping() -> Iterator[str]:
         for name in modules():

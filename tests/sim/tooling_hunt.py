@@ -19,7 +19,7 @@ from tests.sim.tooling_planted import ALL
 class Tooled(Worlds):
     faults = ALL
     table = Path(__file__).with_name("tooling_catches.json")
-    seeds_max = 200
+    seeds_max = 400
 
     def history(self, seed: int, plant: Plant | None) -> None:
         once(seed, plant)
