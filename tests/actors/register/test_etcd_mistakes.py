@@ -109,6 +109,7 @@ async def test_the_wrong_scheme_is_named(secured: Secured, tls_etcd: Etcd, plain
     await ready([tls_etcd], secured.ours)
     said = await sentence(EtcdRegister([tls_etcd.endpoint.replace("https", "http")], timeout_s=TIMEOUT_S))
     assert "etcd speaks TLS there: its address begins with https://" in said
+    await ready([plain])
     said = await sentence(EtcdRegister([plain.endpoint.replace("http", "https")], secured.ours, timeout_s=TIMEOUT_S))
     assert "does not speak TLS: is its address one with http://?" in said
 
