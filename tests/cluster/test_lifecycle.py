@@ -148,8 +148,8 @@ def test_status_is_json_with_the_promised_keys(running: Broker) -> None:
     answer: dict[str, Any] = {"ready": False}
     while not answer["ready"] and time.monotonic() < deadline:
         answer = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout)
-    assert answer.keys() == {"ready", "data_dir", "listeners", "processes", "alarms", "dashboard"} and answer["ready"] is True
-    assert answer["alarms"] == [] and answer["dashboard"] == ""
+    assert answer.keys() == {"ready", "data_dir", "listeners", "processes", "alarms", "dashboard", "notices"} and answer["ready"] is True
+    assert answer["alarms"] == [] and answer["dashboard"] == "" and answer["notices"] == []
     assert (
         all(each.keys() == {"gateway", "kind", "host", "port", "shared", "name", "plain"} for each in answer["listeners"])
         and len(answer["listeners"]) == 2
