@@ -2,7 +2,8 @@
 
 A cursor that began in the past reads as any that is behind.  Up to the position of its route it is history: delivered under terms of its
 own, which leave out what was published at another time and mark what leaves as history.  A segment that reaches over that position
-becomes two ranges, each of which can be read again by itself.  Of a subscription that ends there, the second is left out.
+becomes two ranges, each of which can be read again by itself; two for each stream where messages carry positions, which say that everything
+before them was delivered, and it is read stream by stream.  Of a subscription that ends there, the second is left out.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Part(NamedTuple):
     """Messages of a segment that become one range."""
 
     terms: Terms
+    streams: list[tuple[int, bytes]]
     after: int
     upto: int
     bodies: Bodies
@@ -45,23 +47,36 @@ def parts(cursor: Cursor, segment: Segment, others: Sequence[Place], sweep: Plac
     """others: the places of the subscription in all shards, of which that of this cursor does not count.  sweep: as `places_in`."""
     terms, upto = cursor.sub.terms, cursor.past.upto
     positions, values = segment.positions, segment.values
-    everything = range(len(values))
-    history = [at for at in everything if positions[at] <= upto] if segment.after < upto else []
     carried = _carried(cursor, segment, others, sweep) if terms.options & POSITIONS else None
-    if history:
-        yield _part(terms_of_history(cursor), segment.after, min(segment.upto, upto), values, history, carried)
-    if len(history) < len(values) and not cursor.sub.ends:
-        live = [at for at in everything if positions[at] > upto] if history else everything
-        yield _part(terms, max(segment.after, upto), segment.upto, values, live, carried)
+    for streams, span in _spans(segment, apart=carried is not None and segment.after < upto < segment.upto):
+        history = [at for at in span if positions[at] <= upto] if segment.after < upto else []
+        if history:
+            yield _part(terms_of_history(cursor), streams, segment.after, min(segment.upto, upto), values, history, carried)
+        if len(history) < len(span) and not cursor.sub.ends:
+            live = [at for at in span if positions[at] > upto] if history else span
+            yield _part(terms, streams, max(segment.after, upto), segment.upto, values, live, carried)
+
+
+def _spans(segment: Segment, apart: bool) -> Iterator[tuple[list[tuple[int, bytes]], range]]:
+    """Streams, and which of the messages are theirs; each stream by itself where they are read one by one and have to stay apart."""
+    streams = [(generation, static) for generation, static in segment.streams]
+    if segment.merged or not apart:
+        yield streams, range(len(segment.values))
+        return
+    begin = 0
+    for stream, count in zip(streams, segment.counts, strict=True):
+        yield [stream], range(begin, begin + count)
+        begin += count
 
 
 def _part(
-    terms: Terms, after: int, upto: int, values: Sequence[bytes], indexes: Sequence[int], carried: Sequence[bytes] | None
+    terms: Terms, streams: list[tuple[int, bytes]], after: int, upto: int, values: Sequence[bytes], indexes: Sequence[int],
+    carried: Sequence[bytes] | None,
 ) -> Part:  # fmt: skip
     bodies = Bodies([values[at] for at in indexes], options=terms.options)
     if carried is not None:
         bodies = bodies.at_places(range(len(indexes)), [carried[at] for at in indexes])
-    return Part(terms, after, upto, bodies)
+    return Part(terms, streams, after, upto, bodies)
 
 
 def at_head(cursor: Cursor, bodies: Bodies, indexes: Sequence[int], positions: Sequence[int], others: Sequence[Place]) -> Bodies:

@@ -219,8 +219,7 @@ class Reading:
 
     def _segment(self, session: Session, cursor: Cursor, segment: Segment, sweep: Place) -> None:
         if segment.values:
-            streams = [(generation, static) for generation, static in segment.streams]
-            for terms, after, upto, bodies in parts(cursor, segment, self._places(cursor), sweep):
+            for terms, streams, after, upto, bodies in parts(cursor, segment, self._places(cursor), sweep):
                 indexes = range(len(bodies.messages))
                 self._new(session, cursor.sub, terms, cursor.shard, segment.merged, streams, after, upto, bodies, indexes, cursor.repeats)
 
