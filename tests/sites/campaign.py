@@ -72,7 +72,7 @@ async def campaign(
     """rate: messages a second, of all publishers together."""
     history = History()
     up = list(range(len(sites.sites)))
-    async with Moving(lambda: [sites.ports[site] for site in up]) as relay:
+    async with Moving(lambda: [sites.ports[site] for site in up] or sites.ports) as relay:
         sessions: list[Client] = []
         for which, topic_filter in enumerate(filters(prefix)):
             for qos in (1, 2):
