@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import ray
 from ray.actor import ActorClass
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors import ROOT
 from actors.controller import ControllerServer
@@ -29,6 +28,8 @@ from actors.snapshot import settings_in_force
 from actors.topology import Role, Topology, member_name
 
 MAX_CALLS = 64
+NODE_ID_LABEL = "ray.io/node-id"
+"""Ray gives it to each of its nodes."""
 
 
 def actor_name(role: Role, index: int) -> str:
@@ -170,6 +171,6 @@ class RayDeployment:
             marks = {RUN_MARK: str(self._topology.run_dir), DATA_MARK: str(self._topology.data_dir)}
             # The driver's own, which the controller has of it: the head may be away for as long as for others of ours.
             options["runtime_env"] = {"env_vars": {**marks, **patience(), "PYTHONPATH": str(ROOT)}}
-            here = ray.get_runtime_context().get_node_id()
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(here, soft=False)
+            # On the node where the data is, and on no other: each node bears its id as a label.
+            options["label_selector"] = {NODE_ID_LABEL: ray.get_runtime_context().get_node_id()}
         return options
