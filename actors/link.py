@@ -119,6 +119,13 @@ class Link(asyncio.Protocol):
             log.info("link.closed", peer=self.peer_name, role=self.peer_role, cause=why)
             transport.abort()
 
+    def abandon(self, why: str) -> None:
+        """Close it, and be lost at once: for who has given up dialling.  When that is in the turn in which the connection was made, uvloop
+        closes it by itself, and never says that it is lost."""
+        if self._transport is not None:
+            self.close(why)
+            self.connection_lost(None)
+
     def hold(self) -> None:
         """Read nothing more from it until `release`."""
         if self._transport is not None and not self._transport.is_closing():
@@ -149,6 +156,8 @@ class Link(asyncio.Protocol):
         self._send_row(self._nonce)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is None:
+            return  # abandoned
         for timer in (self._deadline, self._beats):
             if timer is not None:
                 timer.cancel()

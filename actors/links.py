@@ -168,7 +168,7 @@ class LinkClient:
                 await self._connect(link, at)
         except OSError as error:
             link.cause = link.cause or said_of(error)
-            link.close("dialling it was given up")
+            link.abandon("dialling it was given up")
         finally:
             self._connecting = None
         if self._moved.is_set():

@@ -312,3 +312,24 @@ def test_a_broker_that_stands_alone_has_no_tls(tmp_path: Path) -> None:
     """And the secret that lies in its data directory."""
     topology = topology_in(tmp_path)
     assert Wire.of(topology) == Wire(topology.secret)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+async def test_a_part_that_moves_in_any_turn_of_the_loop_while_it_is_dialled_is_linked_where_it_is(
+    tmp_path: Path, authority: Authority, secure: bool
+) -> None:
+    """Also in the turn in which the connection was made and nobody has heard of it: uvloop closes it then, and tells nobody."""
+    wire = wire_of(tmp_path, authority) if secure else Wire(SECRET)
+    async with Ends(wire, wire) as before, Ends(wire, wire) as after:
+        for turns in range(40):
+            at = before.at
+            ours = Owner()
+            client = LinkClient(lambda: at, ours, wire, "gateway", f"gateway-{turns}:b")  # noqa: B023
+            client.start()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            at = after.at
+            client.look_again()
+            await passed(lambda: f"up gateway gateway-{turns}:b" in after.theirs.heard)  # noqa: B023
+            await client.stop()
+            await passed(lambda: ours.heard.count("down") == len(ours.links))  # noqa: B023
