@@ -155,9 +155,12 @@ static ssize_t wrote(struct entry *e, int fd, const void *first, size_t first_n,
 #define WRITE(FIRST, FIRST_N, N, AT, CALL) { \
     struct entry *e = watched(fd); \
     if (e) { \
+        die_at_file(OP_WRITE, 0, fd); \
         int64_t begin = now_ns(); int refused = write_refused(e); \
         ssize_t done = refused ? -1 : CALL; \
-        return wrote(e, fd, FIRST, FIRST_N, N, AT, begin, done, refused); \
+        ssize_t told = wrote(e, fd, FIRST, FIRST_N, N, AT, begin, done, refused); \
+        die_at_file(OP_WRITE, 1, fd); \
+        return told; \
     } \
     if ((e = logged_socket(fd))) { \
         log_send(fd, e, FIRST, FIRST_N, N); \
@@ -253,6 +256,7 @@ EXPORT int posix_fallocate64(int fd, off64_t at, off64_t n) { int refused = allo
 #define SYNC(OP, CALL) { \
     struct entry *e = watched(fd); \
     if (!e) return CALL; \
+    die_at_file(OP, 0, fd); \
     struct record r = blank(OP, e->file, now_ns()); \
     struct stat st; \
     if (fstat(fd, &st) == 0) r.length = st.st_size; \
@@ -262,6 +266,7 @@ EXPORT int posix_fallocate64(int fd, off64_t at, off64_t n) { int refused = allo
     if (refused) { r.flags |= F_INJECTED; log_event(&r, -1, refused); return -1; } \
     int result = CALL; \
     log_event(&r, result, errno); \
+    die_at_file(OP, 1, fd); \
     return result; }
 
 EXPORT int fsync(int fd) SYNC(OP_FSYNC, REAL(fsync)(fd))
@@ -271,6 +276,13 @@ EXPORT int syncfs(int fd) SYNC(OP_SYNCFS, REAL(syncfs)(fd))
 
 /* ------------------------------------------------------------------- naming */
 
+/* Of a file or a directory that is to get this name, or has got it. */
+static void die_at_name(enum op op, int after, int dir, const char *to) {
+    char buffer[PATH_MAX];
+    int error = errno;
+    if (on() && deadly(op, after)) die_at(resolve(dir, to, buffer));
+    errno = error;
+}
 static int renamed(int from_dir, const char *from, int to_dir, const char *to, int result, uint64_t replaced, int64_t begin) {
     int error = errno;
     char buffer[PATH_MAX];
@@ -284,6 +296,7 @@ static int renamed(int from_dir, const char *from, int to_dir, const char *to, i
         }
     }
     (void)from_dir; (void)from;
+    if (result == 0) die_at_name(OP_RENAME, 1, to_dir, to);
     errno = error;
     return result;
 }
@@ -295,14 +308,17 @@ static uint64_t inode_at(int dir, const char *path) {
     return file;
 }
 EXPORT int rename(const char *from, const char *to) {
+    die_at_name(OP_RENAME, 0, AT_FDCWD, to);
     int64_t b = now_ns(); uint64_t replaced = inode_at(AT_FDCWD, to);
     return renamed(AT_FDCWD, from, AT_FDCWD, to, REAL(rename)(from, to), replaced, b);
 }
 EXPORT int renameat(int fd, const char *from, int td, const char *to) {
+    die_at_name(OP_RENAME, 0, td, to);
     int64_t b = now_ns(); uint64_t replaced = inode_at(td, to);
     return renamed(fd, from, td, to, REAL(renameat)(fd, from, td, to), replaced, b);
 }
 EXPORT int renameat2(int fd, const char *from, int td, const char *to, unsigned f) {
+    die_at_name(OP_RENAME, 0, td, to);
     int64_t b = now_ns(); uint64_t replaced = inode_at(td, to);
     return renamed(fd, from, td, to, REAL(renameat2)(fd, from, td, to, f), replaced, b);
 }
@@ -313,11 +329,12 @@ static int linked(int td, const char *to, int result, int64_t begin) {
         struct record r = blank(OP_LINK, st.st_ino, begin);
         log_named(&r, name, 0, error);
     }
+    if (result == 0) die_at_name(OP_LINK, 1, td, to);
     errno = error;
     return result;
 }
-EXPORT int link(const char *from, const char *to) { int64_t b = now_ns(); return linked(AT_FDCWD, to, REAL(link)(from, to), b); }
-EXPORT int linkat(int fd, const char *from, int td, const char *to, int f) { int64_t b = now_ns(); return linked(td, to, REAL(linkat)(fd, from, td, to, f), b); }
+EXPORT int link(const char *from, const char *to) { die_at_name(OP_LINK, 0, AT_FDCWD, to); int64_t b = now_ns(); return linked(AT_FDCWD, to, REAL(link)(from, to), b); }
+EXPORT int linkat(int fd, const char *from, int td, const char *to, int f) { die_at_name(OP_LINK, 0, td, to); int64_t b = now_ns(); return linked(td, to, REAL(linkat)(fd, from, td, to, f), b); }
 
 /* The name must be resolved before the call, the record written after it. */
 #define UNLINK(DIRFD, PATH, CALL) { \
@@ -325,12 +342,15 @@ EXPORT int linkat(int fd, const char *from, int td, const char *to, int f) { int
     char buffer[PATH_MAX]; struct stat st; int64_t begin = now_ns(); int error = errno; \
     const char *name = resolve(DIRFD, PATH, buffer); \
     int known = name && fstatat(DIRFD, PATH, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode); \
+    if (known && deadly(OP_UNLINK, 0)) die_at(name); \
     errno = error; \
     int result = CALL; \
     if (known && result == 0) { \
         struct record r = blank(OP_UNLINK, st.st_ino, begin); \
         r.flags = st.st_nlink <= 1 ? F_LAST : 0; \
         log_named(&r, name, 0, errno); \
+        if (deadly(OP_UNLINK, 1)) die_at(name); \
+        errno = error; \
     } \
     return result; }
 EXPORT int unlink(const char *path) UNLINK(AT_FDCWD, path, REAL(unlink)(path))

@@ -18,12 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faultdisk.build import library
-from tests.faultdisk.trace import Trace, read
+from tests.faultdisk.trace import Op, Trace, read
 
 MAGIC = 0x31434446
-CONTROL = struct.Struct("<Iii16sii16sIQQQ")
-SUFFIX_BYTES_MAX = 15
+CONTROL = struct.Struct("<Iii16sii16sIQQQiiii64sQ")
+SUFFIX_BYTES_MAX, PATTERN_BYTES_MAX = 15, 63
 _FAIL_SYNCS, _SYNC_ERRNO, _SYNC_SUFFIX, _FULL, _WRITE_ERRNO, _WRITE_SUFFIX, _DELAY, _FAILED = 4, 8, 12, 28, 32, 36, 52, 56
+_DEATH_IN, _DEATH_OP, _DEATH_AFTER, _DEATH_NAME, _DEATHS = 80, 84, 88, 96, 160
+DEADLY = (Op.WRITE, Op.FSYNC, Op.RENAME, Op.LINK, Op.UNLINK)
+"""Calls at which a process can be ended; FSYNC is fdatasync as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class FaultDisk:
         self.log = beside / "faultdisk.log"
         self.log.touch()
         self.control = beside / "faultdisk.control"
-        self.control.write_bytes(CONTROL.pack(MAGIC, 0, errno.EIO, b"", 0, errno.ENOSPC, b"", 0, 0, 0, 0))
+        self.control.write_bytes(CONTROL.pack(MAGIC, 0, errno.EIO, b"", 0, errno.ENOSPC, b"", 0, 0, 0, 0, *(0, 0, 0, 0, b"", 0)))
         descriptor = os.open(self.control, os.O_RDWR)
         self._shared = mmap.mmap(descriptor, CONTROL.size)
         os.close(descriptor)
@@ -87,6 +90,27 @@ class FaultDisk:
     def delay_syncs(self, delay_us: int) -> None:
         """Each sync takes so much longer; 0 lifts it, also for those under way (within 10 ms)."""
         struct.pack_into("<I", self._shared, _DELAY, delay_us)
+
+    def end_at(self, op: Op, pattern: str, *, after: bool, times: int = 1) -> None:
+        """Whoever makes the ``times``-th such call from now on is ended with SIGKILL, before it happens or when it has: once.
+
+        ``pattern``: as a shell has it, of the path below the root (``*`` is also slashes); of a rename it is the new name."""
+        if op not in DEADLY:
+            raise ValueError(f"nobody is ended at {op.name.lower()}; wanted one of {', '.join(each.name.lower() for each in DEADLY)}")
+        if len(pattern.encode()) > PATTERN_BYTES_MAX:
+            raise ValueError(f"pattern {pattern!r} is longer than {PATTERN_BYTES_MAX} bytes")
+        self.end_nowhere()
+        struct.pack_into("<ii", self._shared, _DEATH_OP, op, after)
+        struct.pack_into("<64s", self._shared, _DEATH_NAME, pattern.encode())
+        self._int(_DEATH_IN, times)
+
+    def end_nowhere(self) -> None:
+        self._int(_DEATH_IN, 0)
+
+    def deaths(self) -> int:
+        """How many processes were ended so."""
+        (count,) = struct.unpack_from("<Q", self._shared, _DEATHS)
+        return int(count)
 
     def spoiled(self) -> Spoiled:
         return Spoiled(*struct.unpack_from("<QQQ", self._shared, _FAILED))

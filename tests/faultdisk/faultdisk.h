@@ -9,8 +9,10 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -29,6 +31,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define FDS 262144   /* descriptors above this number are not watched */
 #define TAIL 16      /* how much of a file name a suffix rule can look at */
+#define PATTERN 64
 #define LOG_FD_MIN 900
 
 enum op {
@@ -62,8 +65,14 @@ struct control {              /* shared by every process; control.py knows it as
     char write_suffix[TAIL];
     _Atomic uint32_t sync_delay_us; /* read again every 10 ms, so a delay can be lifted */
     _Atomic uint64_t syncs_failed, writes_failed, syncs_delayed;
+    _Atomic int32_t death_in;       /* so many such calls from now on, and the last of them ends its process; 0: none does */
+    int32_t death_op;               /* OP_FSYNC: also an fdatasync */
+    int32_t death_after;            /* 0: before it happens; else when it has happened and is logged */
+    int32_t spare;
+    char death_name[PATTERN];       /* as a shell has it, of the path below the root; of a rename the new one */
+    _Atomic uint64_t deaths;
 };
-_Static_assert(sizeof(struct control) == 80, "control.py maps 80 bytes");
+_Static_assert(sizeof(struct control) == 168, "control.py maps 168 bytes");
 #define CONTROL_MAGIC 0x31434446u
 
 enum kind { NONE = 0, FILE_, DIRECTORY, SOCKET, OTHER_SOCKET };
@@ -106,4 +115,7 @@ struct entry *logged_socket(int fd);
 int write_refused(const struct entry *e);
 int sync_refused(const struct entry *e);
 void sync_delay(const struct entry *e);
+int deadly(enum op op, int after);
+void die_at(const char *name);
+void die_at_file(enum op op, int after, int fd);
 #endif

@@ -14,7 +14,9 @@
  * 2. a record is one write() on an O_APPEND descriptor, so records of many
  *    processes never mix, and what was logged survives kill -9 of the writer;
  * 3. an injected failure has no effect on the file: a failed sync syncs nothing,
- *    a failed write writes nothing.
+ *    a failed write writes nothing;
+ * 4. a process that is ended at a call has not made it, or has made it, logged it and
+ *    not returned from it: nothing that its caller would have done next has begun.
  *
  * What it cannot see: stores through mmap, stdio buffers (fwrite), raw system
  * calls, descriptors passed over sockets.  Therefore a sync records the size the
@@ -273,6 +275,32 @@ void sync_delay(const struct entry *e) {
         usleep((useconds_t)(left_us < 10000 ? left_us : 10000));
     }
 }
+
+/* Whether such a call may end this process now. */
+int deadly(enum op op, int after) {
+    if (!control || !control->death_in || !control->death_after != !after) return 0;
+    return control->death_op == (int32_t)op || (control->death_op == OP_FSYNC && op == OP_FDATASYNC);
+}
+
+/* Of one that is deadly. Other threads go on until the signal has reached them, the caller does not. */
+void die_at(const char *name) {
+    if (!name || fnmatch(control->death_name, name, 0) != 0) return;
+    int32_t left = control->death_in;
+    while (left > 0) {
+        if (!atomic_compare_exchange_weak(&control->death_in, &left, left - 1)) continue;
+        if (left > 1) return;
+        control->deaths++;
+        for (;;) kill(getpid(), SIGKILL);
+    }
+}
+
+void die_at_file(enum op op, int after, int fd) {
+    char buffer[PATH_MAX];
+    int error = errno;
+    if (deadly(op, after)) die_at(name_of(fd, buffer));
+    errno = error;
+}
+
 /* ----------------------------------------------------------------- starting */
 
 static void forked(void) { owner = getpid(); }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -161,3 +162,54 @@ def test_a_delayed_sync_takes_so_long_and_can_be_lifted(disk: FaultDisk) -> None
             os.sched_yield()
         disk.delay_syncs(0)
         assert program.until_idle() == ["acknowledged 3"]
+
+
+FILES = """
+import os, sys
+root = sys.argv[1]
+def put(name, text):
+    f = os.open(f"{root}/{name}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.write(f, text); os.fsync(f); os.close(f)
+    os.rename(f"{root}/{name}.part", f"{root}/{name}")
+if os.path.exists(f"{root}/second"):
+    os.unlink(f"{root}/second")
+put("kept", b"old")
+print("begun", flush=True)
+put("kept", b"new")
+os.link(f"{root}/kept", f"{root}/second")
+os.unlink(f"{root}/second")
+print("over", flush=True)
+"""
+DEATHS = [
+    (Op.WRITE, "kept.part", False, {"kept": b"old", "kept.part": b""}),
+    (Op.WRITE, "kept.part", True, {"kept": b"old", "kept.part": b"new"}),
+    (Op.FSYNC, "*.part", False, {"kept": b"old", "kept.part": b"new"}),
+    (Op.FSYNC, "*.part", True, {"kept": b"old", "kept.part": b"new"}),
+    (Op.RENAME, "kept", False, {"kept": b"old", "kept.part": b"new"}),
+    (Op.RENAME, "kept", True, {"kept": b"new"}),
+    (Op.LINK, "sec*", False, {"kept": b"new"}),
+    (Op.LINK, "sec*", True, {"kept": b"new", "second": b"new"}),
+    (Op.UNLINK, "second", False, {"kept": b"new", "second": b"new"}),
+    (Op.UNLINK, "second", True, {"kept": b"new"}),
+]
+
+
+@pytest.mark.parametrize(("op", "pattern", "after", "left"), DEATHS)
+def test_a_process_ends_exactly_before_or_after_a_call(disk: FaultDisk, op: Op, pattern: str, after: bool, left: dict[str, bytes]) -> None:
+    """The second such call: what is there is what was done up to it.  The next process is not ended."""
+    disk.end_at(op, pattern, after=after, times=1 if op in (Op.LINK, Op.UNLINK) else 2)
+    command = [sys.executable, "-c", FILES, str(disk.root)]
+    environment = {**os.environ, **disk.environment()}
+    done = subprocess.run(command, env=environment, timeout=120, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split(), disk.deaths()) == (-signal.SIGKILL, ["begun"], 1)
+    assert {path.name: path.read_bytes() for path in disk.root.iterdir()} == left
+    again = subprocess.run(command, env=environment, timeout=120, capture_output=True, text=True)
+    assert (again.returncode, again.stdout.split(), disk.deaths()) == (0, ["begun", "over"], 1)
+
+
+def test_nobody_is_ended_at_what_the_library_does_not_know(disk: FaultDisk) -> None:
+    """One sentence each, and nothing is set."""
+    with pytest.raises(ValueError, match="nobody is ended at close; wanted one of write, fsync, rename, link, unlink"):
+        disk.end_at(Op.CLOSE, "*", after=False)
+    with pytest.raises(ValueError, match="longer than 63 bytes"):
+        disk.end_at(Op.WRITE, "x" * 64, after=False)
