@@ -2,7 +2,7 @@
 
 Three sites with a Ray each, three etcds, durable sessions and publishers at QoS 1 and 2 that move between the sites' gateways. The faults
 of tests/sites/matrix.py follow each other; quick: those that `make test` has time for. At the end the sites are stopped and their logs are
-compared, entry by entry.
+compared, entry by entry. Then three sites in one Ray cluster lose nodes, a raylet and the head (tests/sites/one_ray.py).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tests.gates.gate import GateFailed, Scale
 from tests.sites.campaign import campaign
 from tests.sites.copies import unequal
 from tests.sites.matrix import MATRIX, QUICK, survive
+from tests.sites.one_ray import survive_in_one_ray
 from tests.sites.running import SeveralSites, several
 
 LIMIT_S = 3600
@@ -36,5 +37,7 @@ async def run(scale: Scale) -> str:
             slowest = await survive(running, names, random.Random(81))
             judged = await running.judge(f"after {', '.join(names)}")
         await require_equal_copies(sites)
+    if not scale.quick:
+        judged = f"{judged}; {await survive_in_one_ray()}"
     times = ", ".join(f"{name} {seconds:.1f}" for name, seconds in slowest.items())
     return f"{len(names)} faults; {judged}; copies equal; seconds until everything flowed again, at the most: {times}"

@@ -25,6 +25,7 @@ from actors.run import read_run
 from actors.sites.whereabouts import SITES_FILE, Sites
 from tests.actors.register.etcds import Etcd, etcds
 from tests.broker.running import QUIET_RAY, Options, RunningBroker, Status
+from tests.cluster.nodes import Nodes
 
 NAMES = "abcdefg"
 
@@ -54,9 +55,14 @@ async def several(*args: Any, **options: Any) -> AsyncIterator[SeveralSites]:
 
 
 class SeveralSites:
-    """Made -> up -> (a site killed -> up again)* -> closed.  etcd_count 0: the register is a file on the first site."""
+    """Made -> up -> (a site killed -> up again)* -> closed.  etcd_count 0: the register is a file on the first site.
 
-    def __init__(self, count: int = 3, *, n_shards: int = 1, etcd_count: int = 1, more: Mapping[str, str] | None = None) -> None:
+    nodes: all sites run in this Ray cluster, each on a worker of its own; else each has a Ray of its own.
+    """
+
+    def __init__(
+        self, count: int = 3, *, n_shards: int = 1, etcd_count: int = 1, more: Mapping[str, str] | None = None, nodes: Nodes | None = None
+    ) -> None:
         self._stack = contextlib.ExitStack()
         self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hf-sites-")))
         secret = self.directory / "secret"
@@ -77,7 +83,14 @@ class SeveralSites:
         else:
             shared["register.single_point"] = "accepted"
             shared["register.address"] = self.listens[0]
-        self.sites = [RunningBroker(Options(settings={**shared, "cluster.listen": listen})) for listen in self.listens]
+        places: list[dict[str, str]] = [{} for _ in range(count)]
+        if nodes is not None:
+            places = [{"ray.address": nodes.address, "ray.temp_dir": str(each.directory)} for each in nodes.workers.values()]
+        environment = {} if nodes is None else nodes.environment
+        self.sites = [
+            RunningBroker(Options({**shared, "cluster.listen": listen, **place}, environment=environment))
+            for listen, place in zip(self.listens, places, strict=True)
+        ]
 
     @property
     def ports(self) -> list[int]:
