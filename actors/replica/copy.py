@@ -7,6 +7,7 @@
     shards/N/old.tmp/     what it replaces; erased at the start
     shards/N/sent-K/      checkpoint K of this copy, for another; erased at the start
     shards/N/damaged/     what cannot be opened any more, put aside; one of it is kept
+    shards/N/former/      of an incarnation that was over when leadership was forced elsewhere, put aside; one of it is kept
 
 A copy that cannot be opened is not mended: the others have what it had.  It is put aside, and a new one is made, which is another replica
 and in sync with nobody by name (shards.replication.configuration).
@@ -34,7 +35,7 @@ from shards.replication.log_opening import open_log
 from shards.replication.log_segment import full_or_failed, sync_directory
 from shards.replication.promise import PROMISE_FILE
 
-LOG, DATA, DAMAGED = "log", "data", "damaged"
+LOG, DATA, DAMAGED, FORMER = "log", "data", "damaged", "former"
 COMING, CAME, OLD = "new.tmp", "new", "old.tmp"
 SENT = "sent-"
 COPY_BYTES = 8
@@ -77,7 +78,7 @@ def open_copy(path: Path, shard: int, incarnation: int, site: str, open_engine: 
     except StoreDamaged as error:
         told = f"{error}; it is put aside as {path / DAMAGED}, and a new copy is made from the others"
         log.error("copy.damaged", shard=shard, cause=told)
-    _put_aside(path)
+    put_aside(path, DAMAGED)
     return _opened(path, shard, incarnation, site, open_engine)
 
 
@@ -86,7 +87,7 @@ def erase_copy(path: Path) -> None:
     try:
         _erase(path / LOG)
         for name in _names(path):
-            if name != DAMAGED:
+            if name not in (DAMAGED, FORMER):
                 _erase(path / name)
     except OSError as error:
         raise full_or_failed(error, str(path)) from error
@@ -148,14 +149,15 @@ def _is_unborn(path: Path) -> bool:
     return not (path / DATA).exists() and not (path / CAME).exists()
 
 
-def _put_aside(path: Path) -> None:
+def put_aside(path: Path, kept: str) -> None:
+    """Of a copy that is closed.  kept: DAMAGED or FORMER; what was there is erased."""
     try:
-        aside = path / DAMAGED
+        aside = path / kept
         _erase(aside)
         aside.mkdir(mode=0o700)
         # The log first: what has none is no copy.
         for name in sorted(_names(path), key=lambda each: each != LOG):
-            if name != DAMAGED:
+            if name not in (DAMAGED, FORMER):
                 os.rename(path / name, aside / name)
         sync_directory(str(path))
     except OSError as error:

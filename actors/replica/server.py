@@ -24,7 +24,7 @@ from actors.fatal import die
 from actors.links import Link, LinkServer
 from actors.pump import settle_gc
 from actors.register.chosen import asked_register
-from actors.replica.copy import Copy, erase_copy, open_copy
+from actors.replica.copy import FORMER, Copy, erase_copy, open_copy, put_aside
 from actors.replica.draining import heir, is_drained
 from actors.replica.leading import LeadingShard
 from actors.replica.naming import keep_named
@@ -44,7 +44,7 @@ from shards.engine import HOME_FAMILY, Engine, StoreFailed, StoreFull, StoreInUs
 from shards.housekeeping import AGE_ROW
 from shards.replication.bounds import RETAINED, Retained
 from shards.replication.configuration import Configuration, Rid, site_of
-from shards.replication.events import Committed, Dismissed, HandOver, Serve, SteppedDown
+from shards.replication.events import Committed, Dismissed, HandOver, Serve, SteppedDown, Superseded
 from shards.replication.register import Register
 from shards.replication.replica import Replica
 from shards.steady import WALL_ROW, SteadyClock, WallRow
@@ -186,13 +186,18 @@ class ReplicaServer:
         await self._shell.close()
         self._shell.copy.close()
 
-    async def _renew(self, why: str) -> None:
-        """Nobody counts on this copy any more."""
+    async def _renew(self, kept: bool, why: str) -> None:
+        """Nobody counts on this copy any more.  kept: what it holds may be nowhere else."""
         copy = self._shell.copy
         log.warning("copy.dismissed", shard=self._index, rid=copy.rid, cause=why)
         await self._leave()
-        await asyncio.to_thread(erase_copy, copy.path)
+        await asyncio.to_thread(put_aside, copy.path, FORMER) if kept else await asyncio.to_thread(erase_copy, copy.path)
         await self._begin(await self._open_copy())
+
+    def _begin_anew(self, kept: bool, why: str) -> None:
+        if self._renewing is None:
+            self._renewing = asyncio.get_running_loop().create_task(self._renew(kept, why))
+            self._renewing.add_done_callback(self._renewed)
 
     # ------------------------------------------------------------------ what the replica says
 
@@ -214,10 +219,13 @@ class ReplicaServer:
                     die("shard.deposed", shard=self._index, cause=f"{reason}; it begins anew and follows")
             case Dismissed():
                 replica = self._shell.replica
-                if self._renewing is None and (replica.last or replica.applied):
-                    why = "the register says that it is no replica and is not becoming one"
-                    self._renewing = asyncio.get_running_loop().create_task(self._renew(why))
-                    self._renewing.add_done_callback(self._renewed)
+                if replica.last or replica.applied:
+                    self._begin_anew(False, "the register says that it is no replica and is not becoming one")
+            case Superseded(incarnation):
+                replica = self._shell.replica
+                kept = bool(replica.last or replica.applied)
+                why = f"leadership was forced elsewhere, and this copy is of before incarnation {incarnation}"
+                self._begin_anew(kept, why + (f"; it is put aside as {self._shell.copy.path / FORMER}" if kept else ""))
 
     async def _serve(self, leading: LeadingShard) -> None:
         await leading.open(self._wire, self._where)

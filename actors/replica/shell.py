@@ -58,6 +58,7 @@ from shards.replication.events import (
     SteppedDown,
     StoreBroke,
     Submit,
+    Superseded,
     SyncData,
     SyncDone,
     SyncStarted,
@@ -75,7 +76,7 @@ HAND_OVER_S, LOOK_S = 2.0, 0.02
 
 log = structlog.get_logger(__name__)
 
-Told = Serve | Committed | SteppedDown | Dismissed
+Told = Serve | Committed | SteppedDown | Dismissed | Superseded
 
 
 class Owner(Protocol):
@@ -221,7 +222,7 @@ class ReplicaShell:
                 self.syncing.wanted()
             case Apply():
                 self._apply(effect)
-            case Serve() | Committed() | SteppedDown() | Dismissed():
+            case Serve() | Committed() | SteppedDown() | Dismissed() | Superseded():
                 self._tells.append(effect)
             case Refused(_, reason):
                 self._refused = reason

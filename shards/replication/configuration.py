@@ -8,11 +8,14 @@ Words:
     replicas    those whose copies count. `min_isr`, a majority of them, must be in sync before anything commits
     isr         in sync: has everything that is committed; its acknowledgement is needed for every commit
     elr         eligible: was put out of the isr when fewer than min_isr were left. Nothing has committed since, so it has everything too
+    forced      an operator has made a replica leader because the others are gone for good. Nobody can know what they had: so it is the
+                only replica, and the shard goes on as another incarnation
 
 Always holds (see `breach`):
 1. the version grows by one; the epoch grows by one when a takeover is made, also by the replica that led before, and never otherwise;
 2. only a member of isr or elr takes over; only the leader changes isr and replicas, and only one replica at a time;
-3. while at least min_isr are in sync the elr is empty.
+3. while at least min_isr are in sync the elr is empty;
+4. the incarnation grows by one when leadership is forced, and never otherwise.
 """
 
 from __future__ import annotations
@@ -25,12 +28,16 @@ import msgpack
 Rid = NewType("Rid", str)
 """site + "/" + id of the copy: made together with its directory, so an emptied disk is another replica and never in sync by name."""
 
-CONFIGURATION_VERSION = 1
+CONFIGURATION_VERSION = 2
+NEVER_FORCED = 1
+"""The version of a record, and the incarnation of a shard, of which leadership was never forced."""
+FORCED_MAX = 16
+"""Losses that a record keeps; the oldest is forgotten."""
 REPLICAS_MAX = 7
 """More copies than that are a mistake: each is written and fsynced for every commit."""
 NOBODY = Rid("")
 
-_FIELDS = 9
+_FIELDS, _FIELDS_FORCED = 9, 11
 
 
 class ConfigurationUnreadable(ValueError):
@@ -46,9 +53,22 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True)
+class Forced:
+    """Leadership was forced. wall_ms: when, by the clock of the site that was asked. leader: the replica that leads since. gone: replicas
+    that count no more. complete: it was in the isr or elr, so nothing that was acknowledged is missing."""
+
+    incarnation: int
+    wall_ms: int
+    leader: Rid
+    gone: tuple[Rid, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """ver: counts changes, from 1. epoch: counts takeovers; 0: nobody has led yet. target: the sites that replicas shall be on, None: as
-    they are. nonce: made afresh for each proposal, so that its author knows it again."""
+    they are. nonce: made afresh for each proposal, so that its author knows it again. forced: the last FORCED_MAX times, the
+    oldest first."""
 
     ver: int
     epoch: int
@@ -59,6 +79,13 @@ class Configuration:
     target: tuple[str, ...] | None = None
     trans: Transition | None = None
     nonce: str = ""
+    incarnation: int = NEVER_FORCED
+    forced: tuple[Forced, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """As far as this record goes back nothing that was acknowledged was lost by forcing."""
+        return all(each.complete for each in self.forced)
 
     @property
     def min_isr(self) -> int:
@@ -74,11 +101,16 @@ class Configuration:
         return rid in self.isr or rid in self.elr
 
     def pack(self) -> bytes:
-        """A msgpack array: version, then the fields in their order (docs/formats.md, "Register record")."""
+        """A msgpack array: version, then the fields in their order (docs/formats.md, "Register record"). Of a shard of which leadership
+        was never forced it is the one of version 1, which older programs read."""
         trans = None if self.trans is None else [self.trans.op, self.trans.site]
         target = None if self.target is None else list(self.target)
         sets = [sorted(self.replicas), sorted(self.isr), sorted(self.elr)]
-        return bytes(msgpack.packb([CONFIGURATION_VERSION, self.ver, self.epoch, self.leader, *sets, target, trans, self.nonce]))
+        row: list[Any] = [self.ver, self.epoch, self.leader, *sets, target, trans, self.nonce]
+        if self.incarnation == NEVER_FORCED:
+            return bytes(msgpack.packb([NEVER_FORCED, *row]))
+        forced = [[each.incarnation, each.wall_ms, each.leader, list(each.gone), each.complete] for each in self.forced]
+        return bytes(msgpack.packb([CONFIGURATION_VERSION, *row, self.incarnation, forced]))
 
     @staticmethod
     def unpack(data: bytes) -> Configuration:
@@ -89,9 +121,11 @@ class Configuration:
             raise ConfigurationUnreadable(f"register record of {len(data)} bytes is no msgpack: {error}") from error
         if not isinstance(row, list) or not row:
             raise ConfigurationUnreadable(f"register record is {type(row).__name__}, wanted an array that begins with its version")
-        if row[0] != CONFIGURATION_VERSION:
-            raise ConfigurationUnreadable(f"register record of version {row[0]!r}; this program reads version {CONFIGURATION_VERSION}")
-        return _of_row(row[1:])
+        if row[0] not in (NEVER_FORCED, CONFIGURATION_VERSION):
+            raise ConfigurationUnreadable(
+                f"register record of version {row[0]!r}; this program reads versions up to {CONFIGURATION_VERSION}"
+            )
+        return _of_row(row[1:], _FIELDS if row[0] == NEVER_FORCED else _FIELDS_FORCED)
 
 
 def site_of(rid: Rid) -> str:
@@ -118,6 +152,17 @@ def taken_over(now: Configuration, by: Rid, nonce: str) -> Configuration:
     assert now.may_lead(by), f"{by} may not lead: isr {sorted(now.isr)}, elr {sorted(now.elr)}"
     isr = now.isr - ({now.leader} - {by}) if by in now.isr else frozenset((by,))
     return replace(now, ver=now.ver + 1, epoch=now.epoch + 1, leader=by, isr=isr, elr=_eligible(now, isr, now.replicas), nonce=nonce)
+
+
+def forced(now: Configuration, by: Rid, target: tuple[str, ...], wall_ms: int, nonce: str) -> Configuration:
+    """The others are gone for good, says an operator: `by` leads, is the only replica, and what it lacks is lost. target: the sites that
+    replicas shall be on then."""
+    assert by in now.replicas and now.epoch, f"{by} is no replica of {now}"
+    loss = Forced(now.incarnation + 1, wall_ms, by, tuple(sorted(now.replicas - {by})), now.may_lead(by))
+    alone = frozenset((by,))
+    return Configuration(
+        now.ver + 1, now.epoch + 1, by, alone, alone, frozenset(), target, None, nonce, loss.incarnation, (*now.forced, loss)[-FORCED_MAX:]
+    )  # fmt: skip
 
 
 def shrunk(now: Configuration, by: Rid, nonce: str) -> Configuration:
@@ -171,6 +216,8 @@ def breach(before: Configuration, after: Configuration) -> str | None:
     if (found := _nonsense(after)) is not None:
         return found
     joined, gone = after.replicas - before.replicas, before.replicas - after.replicas
+    if after.incarnation != before.incarnation or after.forced != before.forced:
+        return _bad_force(before, after)
     if after.epoch != before.epoch:
         return _bad_takeover(before, after)
     if after.leader != before.leader:
@@ -193,6 +240,14 @@ def _bad_takeover(before: Configuration, after: Configuration) -> str | None:
         return f"{after.leader} takes over and is neither in the isr {sorted(before.isr)} nor in the elr {sorted(before.elr)}"
     if after != taken_over(before, after.leader, after.nonce):
         return f"{after.leader} takes over and changes more than the leader, the epoch and the isr"
+    return None
+
+
+def _bad_force(before: Configuration, after: Configuration) -> str | None:
+    if after.leader not in before.replicas or not before.epoch or not after.forced:
+        return f"{after.leader} is forced to lead and is no replica of {sorted(before.replicas)}, or nobody has led before"
+    if after != forced(before, after.leader, after.target or (), after.forced[-1].wall_ms, after.nonce):
+        return f"incarnation {after.incarnation} follows {before.incarnation}, and it is not by forcing {after.leader}"
     return None
 
 
@@ -226,10 +281,11 @@ def _done(now: Configuration, op: str, rid: Rid) -> Transition | None:
     return None if now.trans is not None and (now.trans.op, now.trans.site) == (op, site_of(rid)) else now.trans
 
 
-def _of_row(row: list[Any]) -> Configuration:
-    if len(row) != _FIELDS:
-        raise ConfigurationUnreadable(f"register record of {len(row)} fields, wanted {_FIELDS}")
-    ver, epoch, leader, replicas, isr, elr, target, trans, nonce = row
+def _of_row(row: list[Any], fields: int) -> Configuration:
+    if len(row) != fields:
+        raise ConfigurationUnreadable(f"register record of {len(row)} fields, wanted {fields}")
+    ver, epoch, leader, replicas, isr, elr, target, trans, nonce = row[:_FIELDS]
+    incarnation, losses = row[_FIELDS:] or (NEVER_FORCED, [])
     if not all(type(number) is int and number >= 0 for number in (ver, epoch)) or not all(type(text) is str for text in (leader, nonce)):
         raise ConfigurationUnreadable(f"register record with ver {ver!r}, epoch {epoch!r}, leader {leader!r}, nonce {nonce!r}")
     if trans is not None and (not _texts(trans) or len(trans) != 2 or trans[0] not in ("add", "del")):
@@ -238,11 +294,27 @@ def _of_row(row: list[Any]) -> Configuration:
         raise ConfigurationUnreadable("register record whose replicas, isr, elr or target is no list of names")
     step = None if trans is None else Transition(trans[0], trans[1])
     made = Configuration(
-        ver, epoch, Rid(leader), frozenset(replicas), frozenset(isr), frozenset(elr), None if target is None else tuple(target), step, nonce
+        ver, epoch, Rid(leader), frozenset(replicas), frozenset(isr), frozenset(elr),
+        None if target is None else tuple(target), step, nonce,
+        *_losses(incarnation, losses),
     )  # fmt: skip
     if (found := _nonsense(made)) is not None:
         raise ConfigurationUnreadable(f"register record {ver} cannot be: {found}")
     return made
+
+
+def _losses(incarnation: Any, rows: Any) -> tuple[int, tuple[Forced, ...]]:
+    try:
+        found = tuple([Forced(number, wall_ms, Rid(leader), tuple(gone), complete) for number, wall_ms, leader, gone, complete in rows])
+        typed = all(
+            type(each.incarnation) is type(each.wall_ms) is int and type(each.leader) is str and type(each.complete) is bool
+            for each in found
+        )
+        if not typed or type(incarnation) is not int or [each.incarnation for each in found[-1:]] != [incarnation][: incarnation - 1]:
+            raise ValueError(rows)
+    except (ValueError, TypeError) as error:
+        raise ConfigurationUnreadable(f"register record of incarnation {incarnation!r} with the losses {rows!r}") from error
+    return incarnation, found
 
 
 def _texts(names: Any) -> bool:

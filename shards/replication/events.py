@@ -249,7 +249,15 @@ class Dismissed:
     """A linearizable read shows that this copy is no replica and is not becoming one: its data may be erased."""
 
 
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """A linearizable read shows that leadership was forced, and this copy is of an incarnation that is over: what it holds may be nowhere
+    else, and takes no part any more. It is put aside, and another copy is made, under another id."""
+
+    incarnation: int
+
+
 Effect = (
     Send | StartSync | ReadRegister | Propose | Apply | SyncData | Serve | Committed | Refused | SteppedDown | Failed
-    | MakeCheckpoint | EraseCheckpoint | SendChunk | BeginTransfer | WriteChunk | Install | Dismissed
+    | MakeCheckpoint | EraseCheckpoint | SendChunk | BeginTransfer | WriteChunk | Install | Dismissed | Superseded
 )  # fmt: skip

@@ -37,7 +37,7 @@ class Leading:
         self.in_sync = InSync(own, cfg)
         self.offering = Offering(own)
         self.peers: dict[Rid, Peer] = {}
-        own.writing.promise(cfg.epoch)
+        own.writing.promise(cfg.epoch, cfg.incarnation)
         last = own.writing.log.last
         own.writing.append([Entry(last + 1, cfg.epoch, Kind.NOOP)])
         self.begin = last + 1
@@ -88,7 +88,7 @@ class Leading:
         """Somebody wants to catch up. Only who was asked for is served; who is not wanted any more is forgotten after a while, and then
         reads in the register that it is not."""
         cfg, now_ms = self.in_sync.cfg, self._own.now_ms
-        if cfg.trans is None or cfg.trans.op != "add" or site_of(source) != cfg.trans.site:
+        if cfg.trans is None or cfg.trans.op != "add" or site_of(source) != cfg.trans.site or hello.incarnation != cfg.incarnation:
             return
         peer = self.peers.get(source)
         if peer is None:

@@ -18,11 +18,11 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from shards.engine import StoreFailed, StoreFull
-from shards.replication.configuration import Configuration, Rid
+from shards.replication.configuration import NEVER_FORCED, Configuration, Rid
 from shards.replication.entry import PAYLOAD_BYTES_MAX, Entry
 from shards.replication.log_format import SegmentHead, pack_batch
 from shards.replication.log_index import LogIndex
@@ -77,7 +77,7 @@ class ReplicatedLog:
         self._current = segments[-1]
         self._index = found.index
         self._batches = self._synced = found.batches
-        self._promise = self._promise_on_disk = Promise(max(promise.epoch, found.index.last_epoch), promise.rid, promise.configuration)
+        self._promise = self._promise_on_disk = replace(promise, epoch=max(promise.epoch, found.index.last_epoch))
         self._pins: set[Pin] = set()
         self._disk = threading.Lock()
         """Held by a sync, and by who begins the log anew, so that these never meet on the disk."""
@@ -114,6 +114,10 @@ class ReplicatedLog:
     @property
     def promised(self) -> int:
         return self._promise.epoch
+
+    @property
+    def incarnation(self) -> int:
+        return self._promise.incarnation
 
     @property
     def rid(self) -> Rid:
@@ -179,15 +183,15 @@ class ReplicatedLog:
             if segment not in self._unsynced:
                 self._unsynced.append(segment)
 
-    def promise(self, epoch: int) -> None:
-        """Nothing of a lower epoch is answered any more, from the next sync on."""
+    def promise(self, epoch: int, incarnation: int = NEVER_FORCED) -> None:
+        """Nothing of a lower epoch, or incarnation, is answered any more, from the next sync on."""
         self._may_write()
         assert epoch >= self._promise.epoch, f"epoch {epoch} promised after {self._promise.epoch}"
-        self._promise = Promise(epoch, self._promise.rid, self._promise.configuration)
+        self._promise = replace(self._promise, epoch=epoch, incarnation=max(incarnation, self._promise.incarnation))
 
     def remember(self, configuration: Configuration) -> None:
         """Beside the promise, for the day on which the register is lost; on disk with the next sync."""
-        self._promise = Promise(self._promise.epoch, self._promise.rid, configuration)
+        self._promise = replace(self._promise, configuration=configuration)
 
     def trim(self, index: int) -> None:
         """Entries up to this one need not be kept.  Whole segments go; pins hold them."""

@@ -51,9 +51,10 @@ class Nak:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """From a learner to who may lead: send me your log; I hold it up to `last`."""
+    """From a learner to who may lead: send me your log; I hold it up to `last`, and what I hold is of this incarnation."""
 
     last: int
+    incarnation: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +144,9 @@ def _row(message: Message) -> list[Any]:
             return [_KIND_OF[Ack], epoch, upto]
         case Nak(epoch, hint):
             return [_KIND_OF[Nak], epoch, hint]
-        case Hello(last):
-            return [_KIND_OF[Hello], last]
+        case Hello(last, incarnation):
+            # As older programs know it, where leadership was never forced.
+            return [_KIND_OF[Hello], last] if incarnation == 1 else [_KIND_OF[Hello], last, incarnation]
         case Yield(epoch):
             return [_KIND_OF[Yield], epoch]
         case Pull(epoch, number, file, offset):

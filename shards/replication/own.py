@@ -10,7 +10,7 @@ from random import Random
 
 from shards.replication.configuration import Configuration, Rid
 from shards.replication.events import Effect, Send
-from shards.replication.messages import Message
+from shards.replication.messages import Hello, Message
 from shards.replication.writing import Writing
 
 
@@ -48,6 +48,21 @@ class Own:
         """Versions only grow, whoever tells them first."""
         if self.cfg is None or cfg.ver > self.cfg.ver:
             self.cfg = cfg
+
+    def is_of_before(self, cfg: Configuration) -> bool:
+        """Leadership was forced without this copy: what it holds is of an incarnation that is over. One that has never heard a leader
+        holds nothing, and is of none yet."""
+        log = self.writing.log
+        return self.rid not in cfg.replicas and log.promised > 0 and log.incarnation < cfg.incarnation
+
+    def ask_to_join(self, cfg: Configuration) -> None:
+        """As a learner. Who is of no incarnation yet joins this one, and hears no leader of before any more."""
+        log = self.writing.log
+        if not log.promised and log.incarnation < cfg.incarnation:
+            self.writing.promise(cfg.epoch, cfg.incarnation)
+        if log.incarnation == cfg.incarnation:
+            for rid in sorted(cfg.replicas):
+                self.send(rid, Hello(log.last, log.incarnation))
 
     def commit_upto(self, index: int) -> None:
         self.commit = max(self.commit, index)

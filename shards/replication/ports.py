@@ -9,7 +9,7 @@ Always holds of a log:
 1. a write is visible at once, and safe against a power cut after a `sync` that began after it;
 2. what survives a crash is a prefix of the writes, in the order in which they were made; each whole or not at all. A truncation and the
    entries in its place are one write;
-3. `promised` never falls.
+3. `promised` and `incarnation` never fall.
 
 Always holds of a register: it is linearizable; after CONFLICT nothing was changed; after UNKNOWN the change was made, will be made at some
 time, or never, and only a newer version says that it cannot come any more.
@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol
 
+from shards.replication.configuration import NEVER_FORCED
 from shards.replication.entry import Entry
 
 
@@ -39,6 +40,10 @@ class Log(Protocol):
     def promised(self) -> int:
         """The highest epoch promised; 0: none."""
 
+    @property
+    def incarnation(self) -> int:
+        """Of the shard, to which the entries belong, if there are any."""
+
     def epoch_at(self, index: int) -> int | None:
         """Of an entry that is kept, and of the one before the first (0 in a new log); None: not known."""
 
@@ -46,8 +51,9 @@ class Log(Protocol):
         """Entries from `first` on, at least one when it is kept: at most so many, and none after the one with which their payloads
         reach `bytes_max`."""
 
-    def promise(self, epoch: int) -> None:
-        """Nothing of a lower epoch is answered any more. Grows."""
+    def promise(self, epoch: int, incarnation: int = NEVER_FORCED) -> None:
+        """Nothing of a lower epoch is answered any more, and what comes belongs to this incarnation of the shard, or to the one of
+        before, if that is greater. Grows."""
 
     def append(self, entries: Sequence[Entry]) -> None:
         """One write. The first index is at most last + 1; what was there from it on is replaced."""

@@ -44,6 +44,7 @@ from shards.replication.events import (
     SteppedDown,
     StoreBroke,
     Submit,
+    Superseded,
     SyncData,
     SyncDone,
     SyncStarted,
@@ -131,6 +132,11 @@ class Replica:
     def last(self) -> int:
         """The end of its log."""
         return self._own.writing.log.last
+
+    @property
+    def incarnation(self) -> int:
+        """Of what it holds."""
+        return self._own.writing.log.incarnation
 
     @property
     def leader(self) -> Rid | None:
@@ -256,8 +262,7 @@ class Replica:
         self._taking_over.tick(self._following.heard_ms)
         cfg = own.cfg
         if cfg is not None and own.rid not in cfg.replicas and cfg.trans is not None and cfg.trans.site == site_of(own.rid):
-            for rid in sorted(cfg.replicas):
-                own.send(rid, Hello(own.writing.log.last))
+            own.ask_to_join(cfg)
 
     def _read(self, now: Configuration | None) -> None:
         own, leading = self._own, self._leading
@@ -267,6 +272,10 @@ class Replica:
                 self._step_down(f"{now.leader} leads epoch {now.epoch}")
             else:
                 leading.in_sync.read(now if now is not None and now.epoch == leading.epoch else None)
+            return
+        if now is not None and own.is_of_before(now):
+            self._taking_over.read(None, self._following.heard_ms)
+            own.out.append(Superseded(now.incarnation))
             return
         self._begin(self._taking_over.read(now, self._following.heard_ms))
         if now is not None and own.rid not in now.replicas and (now.trans is None or now.trans.site != site_of(own.rid)):

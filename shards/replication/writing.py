@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from shards.replication.configuration import NEVER_FORCED
 from shards.replication.entry import Entry
 from shards.replication.events import Effect, StartSync
 from shards.replication.ports import Log
@@ -31,8 +32,8 @@ class Writing:
         self._covering = 0
         self._covering_epoch = 0
 
-    def promise(self, epoch: int) -> None:
-        self.log.promise(epoch)
+    def promise(self, epoch: int, incarnation: int = NEVER_FORCED) -> None:
+        self.log.promise(epoch, incarnation)
         self._dirty = True
 
     def append(self, entries: Sequence[Entry]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from shards.engine import StoreFailed, StoreFull
 from shards.engine_memory import MemoryEngine
+from shards.replication.configuration import NEVER_FORCED
 from shards.replication.entry import Entry
 
 
@@ -17,8 +18,9 @@ class MemoryLog:
         self._before = (0, 0)
         self._entries: list[Entry] = []
         self._promised = 0
-        self._undo: list[tuple[int, list[Entry], int]] = []
-        """(last entry left as it was, what was behind it, promise before), one for each write that is not synced."""
+        self._incarnation = NEVER_FORCED
+        self._undo: list[tuple[int, list[Entry], int, int]] = []
+        """(last entry left as it was, what was behind it, promise and incarnation before), one for each write that is not synced."""
         self._writes = 0
         self._synced = 0
         self.full = False
@@ -41,6 +43,10 @@ class MemoryLog:
     def promised(self) -> int:
         return self._promised
 
+    @property
+    def incarnation(self) -> int:
+        return self._incarnation
+
     def epoch_at(self, index: int) -> int | None:
         if index == self._before[0]:
             return self._before[1]
@@ -57,10 +63,10 @@ class MemoryLog:
                 break
         return found
 
-    def promise(self, epoch: int) -> None:
+    def promise(self, epoch: int, incarnation: int = NEVER_FORCED) -> None:
         assert epoch >= self._promised, f"epoch {epoch} promised after {self._promised}"
         self._write(self.last, [])
-        self._promised = epoch
+        self._promised, self._incarnation = epoch, max(incarnation, self._incarnation)
 
     def append(self, entries: Sequence[Entry]) -> None:
         if self.full:
@@ -115,23 +121,23 @@ class MemoryLog:
     def stable(self) -> list[Entry]:
         """What a power cut would leave now."""
         entries = list(self._entries)
-        for left, behind, _ in reversed(self._undo):
+        for left, behind, _, _ in reversed(self._undo):
             entries[max(0, left + 1 - self.first) :] = behind
         return entries
 
     def crash(self, power: bool, survivors: int = 0) -> None:
         """What a restart finds: after a power cut what was synced and the first `survivors` of the other writes, else all."""
         if power:
-            for left, behind, promised in reversed(self._undo[survivors:]):
+            for left, behind, promised, incarnation in reversed(self._undo[survivors:]):
                 self._entries[max(0, left + 1 - self.first) :] = behind
-                self._promised = promised
+                self._promised, self._incarnation = promised, incarnation
             del self._undo[survivors:]
         # What survived is in the page cache, or on the disk by luck: in any case nobody has synced it.
         self._writes, self._synced = len(self._undo), 0
         self.full = self.broken = self.syncing = False
 
     def _write(self, left: int, behind: list[Entry]) -> None:
-        self._undo.append((left, list(behind), self._promised))
+        self._undo.append((left, list(behind), self._promised, self._incarnation))
         self._writes += 1
 
 

@@ -111,16 +111,22 @@ class Producer:
         self.name = name
         self.acked: set[int] = set()
         self.sent = 0
-        self.resting = False
+        self.resting = self.ended = False
         self._world = world
         self._serving = serving
         world.later(world.between(1, 100), self._send)
 
     @property
     def done(self) -> bool:
-        return len(self.acked) == self.sent
+        return self.ended or len(self.acked) == self.sent
+
+    def end(self) -> None:
+        """Nothing more is sent; what is under way may be acknowledged still."""
+        self.ended = True
 
     def _send(self) -> None:
+        if self.ended:
+            return
         open_ = [seq for seq in range(max(1, self.sent - 3 * WINDOW), self.sent + 1) if seq not in self.acked]
         if not self.resting and len(open_) < WINDOW:
             self.sent += 1

@@ -41,6 +41,7 @@ from shards.replication.events import (
     StartSync,
     SteppedDown,
     StoreBroke,
+    Superseded,
     SyncData,
     SyncDone,
     SyncStarted,
@@ -200,12 +201,20 @@ class Site:
                 # A new copy, should its site be wanted again.
                 if disk.log.last or self.copies == 1:
                     world.note(self.name, "is dismissed")
-                    self.alive, self.disk = False, Disk()
-                    self.life += 1
-                    self.copies += 1
-                    world.later(world.between(10, 500), self._again, self.life)
+                    self.begin_anew()
+            case Superseded(incarnation):
+                world.note(self.name, f"is of before incarnation {incarnation}")
+                world.happened["superseded"] += 1
+                self.begin_anew()
             case _ as never:
                 assert_never(never)
+
+    def begin_anew(self) -> None:
+        """With another disk, and so as another copy."""
+        self.alive, self.disk = False, Disk()
+        self.life += 1
+        self.copies += 1
+        self._world.later(self._world.between(10, 500), self._again, self.life)
 
     def _keeps_quiet(self, message: Message) -> None:
         """Nothing is said in an epoch before a power cut would leave its promise."""

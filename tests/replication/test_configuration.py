@@ -19,6 +19,7 @@ from shards.replication.configuration import (
     claimed,
     expanded,
     first,
+    forced,
     may_remove,
     removed,
     rid_of,
@@ -57,7 +58,7 @@ def test_what_is_packed_is_unpacked_as_it_was() -> None:
         (b"", "no msgpack"),
         (b"\xc1", "no msgpack"),
         (msgpack.packb({}), "wanted an array"),
-        (msgpack.packb([CONFIGURATION_VERSION + 1]), "of version 2"),
+        (msgpack.packb([CONFIGURATION_VERSION + 1]), "of version 3"),
         (msgpack.packb([CONFIGURATION_VERSION, 1]), "of 1 fields"),
         (msgpack.packb([1, -1, 1, A, [A], [A], [], None, None, ""]), "with ver -1"),
         (msgpack.packb([1, 1, 1, A, A, [A], [], None, None, ""]), "no list of names"),
@@ -65,6 +66,9 @@ def test_what_is_packed_is_unpacked_as_it_was() -> None:
         (msgpack.packb([1, 1, 1, B, [A], [A], [], None, None, ""]), "leads epoch 1"),
         (msgpack.packb([1, 1, 0, "", [A], [B], [], None, None, ""]), "no two parts"),
         (msgpack.packb([1, 1, 0, "", [], [], [], None, None, ""]), "0 replicas"),
+        (msgpack.packb([2, 1, 1, A, [A], [A], [], None, None, "", 2, []]), "of incarnation 2"),
+        (msgpack.packb([2, 1, 1, A, [A], [A], [], None, None, "", 2, [[3, 1, A, [], True]]]), "of incarnation 2"),
+        (msgpack.packb([2, 1, 1, A, [A], [A], [], None, None, "", 2, 7]), "of incarnation 2"),
     ],
 )
 def test_bytes_that_are_no_record_are_refused_with_a_sentence(data: bytes, why: str) -> None:
@@ -217,3 +221,29 @@ def test_whatever_the_changes_make_may_follow_and_can_be_read() -> None:
             now = after
             changes += 1
     assert changes > 500
+
+
+def test_who_is_forced_to_lead_is_alone_and_of_another_incarnation() -> None:
+    """Also who is not in sync; the record says what was given up, and whether anything is missing."""
+    alone = shrunk(LED, C, "n2")
+    for by, complete in ((A, True), (B, True), (C, False)):
+        after = forced(alone, by, ("site-b", "site-d"), 77, "n3")
+        assert (after.ver, after.epoch, after.leader, after.replicas, after.isr) == (4, 2, by, frozenset((by,)), frozenset((by,)))
+        assert (after.incarnation, after.forced[-1].complete, after.complete) == (2, complete, complete)
+        assert after.writable and not after.elr and after.target == ("site-b", "site-d") and after.trans is None
+        assert sorted((by, *after.forced[-1].gone)) == [A, B, C]
+        assert breach(alone, after) is None
+        assert Configuration.unpack(after.pack()) == after
+        assert breach(after, taken_over(after, by, "n4")) is None
+    again = forced(forced(alone, C, ("site-b",), 77, "n3"), C, ("site-b",), 78, "n4")
+    assert (again.incarnation, [each.complete for each in again.forced], again.complete) == (3, [False, True], False)
+
+
+def test_nothing_else_changes_the_incarnation() -> None:
+    """Nor does forcing change anything else, or make somebody lead who has no copy that counts."""
+    after = forced(LED, C, ("site-c",), 77, "n2")
+    assert breach(LED, replace(after, isr=frozenset((A, C)), replicas=frozenset((A, C)))) is not None
+    assert breach(LED, replace(after, incarnation=3)) is not None
+    assert breach(LED, replace(LED, ver=3, incarnation=2)) is not None
+    assert breach(LED, replace(after, leader=D, replicas=frozenset((D,)), isr=frozenset((D,)))) is not None
+    assert breach(after, replace(after, ver=4, forced=())) is not None

@@ -29,6 +29,7 @@ ALL: tuple[Message, ...] = (
     Ack(7, 5),
     Nak(8, 0),
     Hello(12),
+    Hello(12, 2),
     Yield(7),
     Offer(7, 1, 40, 6, (("000012.sst", 900), ("MANIFEST-1", 7))),
     Pull(7, 1, 0, 512),
@@ -45,6 +46,7 @@ def test_a_message_comes_as_it_was_sent(message: Message) -> None:
 def test_an_acknowledgement_has_the_bytes_that_the_page_says() -> None:
     """docs/formats.md, "Messages between replicas": a change of these is a new version."""
     assert pack(Ack(7, 5)) == bytes((0x94, MESSAGE_VERSION, 1, 7, 5))
+    assert pack(Hello(12)) == bytes((0x93, MESSAGE_VERSION, 3, 12)), "as programs know it that cannot force leadership"
     assert pack(ALL[1]) == bytes((0x97, MESSAGE_VERSION, 0, 7, 5, 7, 0x90, 5))
 
 

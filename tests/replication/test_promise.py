@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,9 @@ def test_the_last_promise_is_read_again(tmp_path: Path) -> None:
     assert read_promise(str(tmp_path)) == Promise(1, ME, None)
     write_promise(str(tmp_path), PROMISE)
     assert read_promise(str(tmp_path)) == PROMISE
+    assert (tmp_path / PROMISE_FILE).read_bytes()[5] == 1, "as programs read it that cannot force leadership"
+    write_promise(str(tmp_path), replace(PROMISE, incarnation=2))
+    assert read_promise(str(tmp_path)) == replace(PROMISE, incarnation=2)
     assert os.listdir(tmp_path) == [PROMISE_FILE]
 
 

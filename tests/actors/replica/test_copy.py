@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.replica.copy import CAME, COMING, DAMAGED, DATA, LOG, OLD, SENT, Copy, erase_copy, open_copy
+from actors.replica.copy import CAME, COMING, DAMAGED, DATA, FORMER, LOG, OLD, SENT, Copy, erase_copy, open_copy, put_aside
 from actors.replica.transfer import Gone, Transfer
 from shards.committer import Record
 from shards.engine import HOME_FAMILY, Engine, StoreFailed
@@ -73,6 +73,23 @@ def test_one_that_was_being_made_is_made_anew(tmp_path: Path) -> None:
     (tmp_path / "0" / LOG).mkdir(parents=True)
     (tmp_path / "0" / LOG / "LOCK").touch()
     opened(tmp_path / "0").close()
+
+
+def test_a_copy_of_before_is_put_aside_whole_and_outlives_what_comes(tmp_path: Path) -> None:
+    """What it holds may be nowhere else: neither a new copy nor the end of that one erases it."""
+    path = tmp_path / "0"
+    copy = filled(path)
+    rid = copy.rid
+    copy.close()
+    put_aside(path, FORMER)
+    made = opened(path)
+    assert made.rid != rid and made.log.last == 0
+    made.close()
+    erase_copy(path)
+    assert os.listdir(path) == [FORMER]
+    former = opened(path / FORMER)
+    assert former.rid == rid and former.log.last == 3 and applied_in(former.engine).index == 3
+    former.close()
 
 
 @pytest.mark.parametrize("harm", ["no log", "log damaged", "data damaged", "data gone"])
