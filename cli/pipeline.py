@@ -25,7 +25,7 @@ from actors.snapshot import settings_in_force
 from cli import pipeline_archive, pipeline_query
 from cli.paths import data_path
 from cli.pipeline_session import MASTER, TOKEN_FILE, Broker, Brokers, CaFile, Master, Tls, TokenFile, broker_of, progress, said, spark_for
-from cli.stores import ConfigFile, DataDir, Sets, Stores, load_or_refuse, open_stores, refuse, site_of, store_paths
+from cli.stores import ConfigFile, DataDir, Sets, Stores, engine_paths, load_or_refuse, open_stores, refuse, site_of
 from cli.typed import checked_filter, duration_ms, moment_ms
 from config.schema import Config
 from pipeline import audit as audits
@@ -301,4 +301,4 @@ def _in_force(data_dir: Path) -> tuple[Config, list[Path]]:
         loaded = settings_in_force(running(data_dir))
     except NotReached as error:
         refuse(f"{error}.")
-    return loaded, store_paths(loaded, site_of(data_dir))
+    return loaded, engine_paths(loaded, site_of(data_dir))

@@ -82,10 +82,15 @@ def store_paths(loaded: Config, site: Site) -> list[Path]:
     return [above / str(shard) for shard in range(site.n_shards)]
 
 
+def engine_paths(loaded: Config, site: Site) -> list[Path]:
+    """Of the engines in them; of several sites each is a copy, with its log beside it."""
+    return [path if site.n_sites == 1 else path / "data" for path in store_paths(loaded, site)]
+
+
 def find_stores(data_dir: str | None, config: Path | None, sets: list[str] | None) -> Stores:
     loaded = load_or_refuse(data_dir, config, sets)
     site = site_of(data_path(loaded.data_dir))
-    return Stores(store_paths(loaded, site), loaded.durable_sessions.message_retention_period.ms)
+    return Stores(engine_paths(loaded, site), loaded.durable_sessions.message_retention_period.ms)
 
 
 @contextmanager

@@ -4,6 +4,10 @@ A RocksDB secondary shows the files, and a store over it reads them. The view ke
 shard says (shards.cuts) follows the log, and opens the secondary anew when that is not enough, as after every flush and every roll.
 It changes nothing, and it knows neither connections nor leases nor who may read what: that is for the reader.
 
+Over a copy of several sites `follow` is asked instead: the shard that told its cut may be led elsewhere, and positions are the same
+everywhere while the operations of an engine are not. So a copy shows a cut when its applied row (shards.replication.applying) has come to
+it, which is one write with what it applied. A checkpoint that is installed is another directory in the place of the one that is open.
+
 Generations go meanwhile. One that was dropped is read as before, through the files that are open, until the next `catch_up`, and then
 raises GenerationDropped. What must not go is held by a lease.
 
@@ -15,7 +19,8 @@ learned in. What is above it may be seen in part, so nobody reads above a cut.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING
 
@@ -24,6 +29,7 @@ from shards.engine import HOME_FAMILY, StoreFailed
 from shards.engine_secondary import SecondaryEngine
 from shards.generations import Generations
 from shards.lts import Leaf
+from shards.replication.applying import applied_in
 from shards.rows import META, unpack_row
 from shards.steady import WALL_ROW, WallRow
 from shards.store import Dropped, GenerationInfo, Read, Store, Stream
@@ -32,6 +38,10 @@ if TYPE_CHECKING:
     from shards.bulk import Columns
 
 _NO_LIMIT = 1 << 62
+
+
+class StoreBehind(StoreFailed):
+    """A copy has not come to a cut yet: ask again in a moment."""
 
 
 class StoreView:
@@ -45,6 +55,8 @@ class StoreView:
         self._lock = RLock()
         self._seen: tuple[SecondaryEngine, Generations, Store] | None = None
         self._lost: set[int] = set()
+        self._directory = -1
+        """Open, so that no other directory can have its number meanwhile."""
         self.opened = 0
         """How often the secondary was opened."""
         self._open()
@@ -57,27 +69,29 @@ class StoreView:
         Raises StoreFailed when the files do not show it, though they were opened anew.
         """
         with self._lock:
-            opened = self.opened
-            if self._seen is None:
-                self._open()
-            engine, before, _ = self._now()
-            if engine.latest_sequence() < sequence:
-                try:
-                    engine.catch_up()
-                    self._look(engine, before)
-                except StoreFailed:
-                    # Outdated; or whatever it was may be there again when it is opened anew.
-                    self._open()
-            engine, generations, store = self._now()
-            if self.opened == opened and (engine.latest_sequence() < sequence or set(store.lost_at_open) - self._lost):
-                self._open()
-                engine, generations, store = self._now()
+            self._see(lambda engine: engine.latest_sequence() >= sequence, anew=True)
+            engine, generations, _ = self._now()
             if engine.latest_sequence() < sequence:
                 raise StoreFailed(f"{self._path} shows what was written up to {engine.latest_sequence()}, and {sequence} is wanted")
-            for generation, edges in written:
-                known = generations.edges(generation)
-                if known is not None and known < edges:
-                    generations.unload(generation)
+            _forget_what_grew(generations, written)
+
+    def follow(self, position: int, written: Sequence[tuple[int, int]] = (), anew: bool = False) -> None:
+        """See everything up to this position, over a copy of several sites: position and written are those of the cut. anew: open it anew
+        if it is not seen; otherwise only where the files have changed.
+
+        Raises StoreBehind when the copy has not come so far, StoreFailed when its files cannot be followed.
+        """
+        with self._lock:
+            if self._replaced():
+                self._open()
+            self._see(lambda engine: applied_in(engine).position >= position, anew)
+            if self._replaced():
+                # While it was looked at: of two stores, and so of none.
+                self._open()
+            engine, generations, _ = self._now()
+            if (found := applied_in(engine).position) < position:
+                raise StoreBehind(f"this copy has come to position {found}, and {position} is committed")
+            _forget_what_grew(generations, written)
 
     def refresh(self, generation: int) -> None:
         """What the generation has learned is loaded again when it is next asked for."""
@@ -94,6 +108,9 @@ class StoreView:
                 engine, _, _ = self._seen
                 self._seen = None
                 engine.close()
+            if self._directory >= 0:
+                os.close(self._directory)
+                self._directory = -1
 
     # ---- what there is
 
@@ -180,6 +197,33 @@ class StoreView:
             raise StoreFailed(f"{self._path} is not open for reading at the moment")
         return self._seen
 
+    def _see(self, shows: Callable[[SecondaryEngine], bool], anew: bool) -> None:
+        """Follow the files, if what is wanted does not show yet; anew: open them anew where that does not do."""
+        opened = self.opened
+        if self._seen is None:
+            self._open()
+        engine, before, _ = self._now()
+        if not shows(engine):
+            try:
+                engine.catch_up()
+                self._look(engine, before)
+            except StoreFailed:
+                # Outdated; or whatever it was may be there again when it is opened anew.
+                self._open()
+        engine, _, store = self._now()
+        if self.opened == opened and ((anew and not shows(engine)) or set(store.lost_at_open) - self._lost):
+            self._open()
+
+    def _replaced(self) -> bool:
+        """Whether another directory has taken the place of the one that is open."""
+        if self._seen is None:
+            return False
+        try:
+            now, then = os.stat(self._path), os.fstat(self._directory)
+        except OSError as error:
+            raise StoreFailed(f"look for {self._path}: {error}") from error
+        return (now.st_dev, now.st_ino) != (then.st_dev, then.st_ino)
+
     def _look(self, engine: SecondaryEngine, before: Generations | None) -> None:
         generations = Generations.view(engine, before)
         self._seen = engine, generations, Store(engine, generations)
@@ -187,6 +231,10 @@ class StoreView:
     def _open(self) -> None:
         self.close()
         self.opened += 1
+        try:
+            self._directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StoreFailed(f"open {self._path}: {error}") from error
         engine = SecondaryEngine(self._path, self._scratch)
         try:
             self._look(engine, None)
@@ -199,3 +247,11 @@ class StoreView:
             self._lost = lost
             self._open()
         self._lost &= lost
+
+
+def _forget_what_grew(generations: Generations, written: Sequence[tuple[int, int]]) -> None:
+    """What a generation has learned is loaded again when there is more of it than was loaded."""
+    for generation, edges in written:
+        known = generations.edges(generation)
+        if known is not None and known < edges:
+            generations.unload(generation)

@@ -13,7 +13,9 @@ from pathlib import Path
 import structlog
 
 from actors.access.watch import AccessWatch
+from actors.fatal import die
 from actors.reader.access import Keys
+from actors.reader.copies import CopiesHere
 from actors.reader.keeping import let_go
 from actors.reader.limits import Pace, Slots
 from actors.reader.options import ReaderOptions, reader_options
@@ -23,15 +25,12 @@ from actors.reader.token import own_token
 from actors.reader.verbs import Desk
 from actors.reader.views import Views
 from actors.release import release
+from actors.sites.whereabouts import SeveralSites
 from actors.snapshot import settings_in_force
 from actors.topology import PIPELINE, Announcement, Health, ListenerInfo, Topology, announce, member_name, write_whole
 from config.schema import Config
 
 NICE = 10
-NOT_OF_SEVERAL = (
-    "the pipeline cannot read a store of several sites yet: it wants the site that leads each shard, "
-    "and the files of a copy may lack what was acknowledged last"
-)
 IDLE_LOOK_S = 0.5
 _PORT_FILE = "reader.port"
 _SCRATCH = "reader-scratch"
@@ -46,6 +45,8 @@ class ReaderServer:
         self._name = member_name("reader", index)
         self._started: Announcement | None = None
         self._options: ReaderOptions
+        self._store = f"{topology.site}:{topology.incarnation}"
+        self._where: SeveralSites | None = None
 
     async def start(self) -> Announcement:
         if self._started is not None:
@@ -56,11 +57,15 @@ class ReaderServer:
         tls = tls_context(options.tls_cert, options.tls_key)
         self._keys = Keys(own_token(topology.data_dir), options.tokens)
         self._slots, self._pace = Slots(options.max_scans), Pace(options.bytes_per_s)
+        copies = None
+        if topology.sites is not None:
+            self._where = SeveralSites(topology)
+            self._store = _named(self._where)
+            copies = CopiesHere(topology.run_dir, topology.site)
         side = LinkSide(topology, loop)
-        views = Views([topology.engine_path(shard) for shard in range(topology.n_shards)], topology.run_dir / _SCRATCH, side)
-        store = f"{topology.site}:{topology.incarnation}"
-        why_not = NOT_OF_SEVERAL if topology.sites is not None else ""
-        desk = Desk(store, release(), views, side, self._keys, self._slots, self._pace, why_not=why_not)
+        paths = [topology.engine_path(shard) for shard in range(topology.n_shards)]
+        views = Views(paths, topology.run_dir / _SCRATCH, side, copies=copies)
+        desk = Desk(self._store, release(), views, side, self._keys, self._slots, self._pace)
         doors = Doors(options.host, options.port or _port_before(topology.run_dir), desk.converse, options.max_connections, tls)
         # Links first: whoever finds the door open is answered, by the rules in force.
         await side.start()
@@ -78,7 +83,7 @@ class ReaderServer:
         listener = ListenerInfo(0, PIPELINE, options.host, port, shared=False)
         self._started = Announcement("reader", self._name, os.getpid(), (listener,))
         announce(topology, self._started)
-        self._looking = loop.create_task(self._look_whether_idle())
+        self._looking = loop.create_task(self._look_around())
         log.info("reader.started", host=options.host, port=port, tls=tls is not None)
         return self._started
 
@@ -109,13 +114,27 @@ class ReaderServer:
         self._keys.change(options.tokens)
         self._doors.connections_max = options.max_connections
 
-    async def _look_whether_idle(self) -> None:
+    async def _look_around(self) -> None:
         """Whoever ends the process sees that the file is gone (actors.reader.keeping)."""
         while True:
             await asyncio.sleep(IDLE_LOOK_S)
+            if self._where is not None and self._where.look() and (store := _named(self._where)) != self._store:
+                # Offsets that were made under the former one are of it for ever.
+                die("reader.store_changed", cause=f"the sites share the store {store} now, and it was {self._store}")
             idle_s, options = self._doors.idle_s, self._options
             if options.when == "on demand" and let_go(self._topology.run_dir, idle_s, options.idle_stop_s):
                 log.info("reader.idle", idle_s=round(idle_s, 1))
+
+
+class StoreUnknown(Exception):
+    """Said to whoever starts it; the start is tried again."""
+
+
+def _named(where: SeveralSites) -> str:
+    """Of the store that the sites share. Raises StoreUnknown."""
+    if not where.known.store:
+        raise StoreUnknown("this site has not taken its place among the others yet, so nobody knows which store it has")
+    return where.known.store
 
 
 def yield_to_others() -> None:

@@ -71,8 +71,6 @@ class Desk:
     slots: Slots
     pace: Pace
     slot_within_s: float = SLOT_WITHIN_S
-    why_not: str = ""
-    """A sentence, when nothing can be read here; said behind the token."""
 
     @property
     def n_shards(self) -> int:
@@ -158,8 +156,6 @@ class Conversation:
             raise Refused(
                 Code.TOKEN, "the token is not one of this broker: it is in pipeline.token of its data directory, or in pipeline.tokens"
             )
-        if self._desk.why_not:
-            raise Refused(Code.STORE, self._desk.why_not)
         log.debug("reader.connected", who=asked.shown(who), token=holder.name)
         return holder
 
@@ -299,8 +295,12 @@ class Conversation:
         """Never above the cut: what is there may be taken back."""
         seen = self._desk.views.upto(dict(wanted))
         for shard, end in wanted.items():
-            if end > seen[shard].cut:
-                raise asked.senseless(f"to is {end} in shard {shard}, and its cut is {seen[shard].cut}: nobody reads above that")
+            if end <= seen[shard].cut:
+                continue
+            if self._desk.views.of_copies:
+                # Told by a reader of another site, and by who leads now.
+                raise ShardAway(shard, f"the cut of shard {shard} is {seen[shard].cut} here, and {end} was told somewhere: ask again")
+            raise asked.senseless(f"to is {end} in shard {shard}, and its cut is {seen[shard].cut}: nobody reads above that")
         return seen
 
     @staticmethod

@@ -1,9 +1,13 @@
 """The stores of all shards as the reader sees them: one view each, as new as the last cut that the shard told.
 
 Opened when they are first wanted. A shard that does not answer, or whose files cannot be followed, is tried for a while and then away.
+
+Of several sites the cut is that of whoever leads the shard, and what is read is the copy of this site (actors.reader.copies): it is given
+out when the copy has come to it, a moment later. So whichever site is asked, and whoever leads, what is below a cut stays as it is.
+
 For threads; the views look after themselves (shards.view).
 
-Always holds: a cut that is given out was told by the shard, and its view has caught up with it.
+Always holds: a cut that is given out was told by who leads the shard, and its view has caught up with it.
 """
 
 from __future__ import annotations
@@ -17,15 +21,20 @@ from typing import NamedTuple
 
 import structlog
 
+from actors.reader.copies import Copies
 from actors.reader.counted import Counted
 from actors.reader.shard_side import AWAY_AFTER_S, ShardAway, ShardSide
 from shards.engine import StoreFailed
 from shards.generations import GenerationInfo
 from shards.queries import Cut, CutFound
 from shards.store import Counts
-from shards.view import StoreView
+from shards.view import StoreBehind, StoreView
 
 _PAUSE_S = 0.2
+_BEHIND_PAUSE_S = 0.02
+"""A copy hears what is committed with the next message of its leader."""
+_ANEW_AFTER_S = 2.0
+"""A copy that is behind for so long is opened anew: it may be the view that is."""
 _TIME_MARK, _TIME_MARKS_END = bytes(7) + b"\1", bytes(7) + b"\2"
 _LAST = (1 << 63) - 1
 log = structlog.get_logger(__name__)
@@ -87,13 +96,16 @@ class Views:
         side: ShardSide,
         within_s: float = AWAY_AFTER_S,
         sleep: Callable[[float], None] = time.sleep,
+        copies: Copies | None = None,
     ) -> None:
-        """paths: the store of each shard. scratch: a directory of our own; what an earlier reader left in it goes."""
+        """paths: the store of each shard. scratch: a directory of our own; what an earlier reader left in it goes. copies: of this site,
+        when the stores are copies that several sites have."""
         self._paths = list(paths)
         self._scratch = scratch
         self._side = side
         self._within_s = within_s
         self._sleep = sleep
+        self._copies = copies
         self._locks = [threading.Lock() for _ in paths]
         self._seen: list[Seen | None] = [None for _ in paths]
         shutil.rmtree(scratch, ignore_errors=True)
@@ -104,6 +116,10 @@ class Views:
 
     def fresh(self, shards: Iterable[int]) -> dict[int, Seen]:
         """As of now. Raises ShardAway."""
+        shards = list(shards)
+        for shard in shards:
+            if self._copies is not None and (why := self._copies.missing(shard)):
+                raise ShardAway(shard, why)
         told = self._side.query(shards, Cut())
         return {shard: self._caught_up(shard, found) for shard, found in told.items() if isinstance(found, CutFound)}
 
@@ -112,6 +128,11 @@ class Views:
         behind = [shard for shard, position in wanted.items() if (seen := self._seen[shard]) is None or seen.cut < position]
         fresh = self.fresh(behind) if behind else {}
         return {shard: fresh[shard] if shard in fresh else self._known(shard) for shard in wanted}
+
+    @property
+    def of_copies(self) -> bool:
+        """A cut that is lower than one that was told may come from who leads no more; the next one is not."""
+        return self._copies is not None
 
     def close(self) -> None:
         for shard, lock in enumerate(self._locks):
@@ -129,18 +150,23 @@ class Views:
         return seen
 
     def _caught_up(self, shard: int, found: CutFound) -> Seen:
-        deadline = time.monotonic() + self._within_s
+        began = time.monotonic()
+        anew_s = _ANEW_AFTER_S
         with self._locks[shard]:
             while True:
+                waited_s = time.monotonic() - began
                 try:
-                    return self._catch_up(shard, found)
+                    return self._catch_up(shard, found, anew=waited_s >= anew_s)
                 except StoreFailed as error:
-                    if time.monotonic() > deadline:
+                    if waited_s > self._within_s:
                         log.warning("reader.view_failed", shard=shard, cause=str(error))
                         raise ShardAway(shard, f"the files of shard {shard} cannot be followed: {error}") from error
-                self._sleep(_PAUSE_S)
+                    behind = isinstance(error, StoreBehind)
+                if waited_s >= anew_s:
+                    anew_s += _ANEW_AFTER_S
+                self._sleep(_BEHIND_PAUSE_S if behind else _PAUSE_S)
 
-    def _catch_up(self, shard: int, found: CutFound) -> Seen:
+    def _catch_up(self, shard: int, found: CutFound, anew: bool) -> Seen:
         seen = self._seen[shard]
         if seen is None:
             scratch = self._scratch / str(shard)
@@ -149,7 +175,10 @@ class Views:
         else:
             view = seen.view
         try:
-            view.catch_up(found.sequence, found.written)
+            if self._copies is None:
+                view.catch_up(found.sequence, found.written)
+            else:
+                view.follow(found.watermark, found.written, anew)
         except BaseException:
             if seen is None:
                 view.close()

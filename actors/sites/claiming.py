@@ -22,15 +22,20 @@ class CannotJoin(Exception):
     """Why this site cannot be one of the cluster: one sentence for the operator."""
 
 
-async def agree(register: Register, own: Cluster) -> None:
-    """Whoever is first says what the cluster is.  Raises CannotJoin, RegisterAway, RecordUnreadable."""
+async def agree(register: Register, own: Cluster) -> Cluster:
+    """Whoever is first says what the cluster is.  What it is; raises CannotJoin, RegisterAway, RecordUnreadable."""
     while True:
         held = await register.read(CLUSTER)
-        if held is not None:
-            if why := Cluster.unpack(held.value).disagreement(own):
-                raise CannotJoin(why)
-            return
-        await _put(register, CLUSTER, NO_VALUE, own.pack())
+        if held is None:
+            await _put(register, CLUSTER, NO_VALUE, own.pack())
+            continue
+        found = Cluster.unpack(held.value)
+        if why := found.disagreement(own):
+            raise CannotJoin(why)
+        if found.id:
+            return found
+        # One that was begun by a program that gave the store no name.
+        await _put(register, CLUSTER, held.version, replace(found, id=own.id).pack())
 
 
 async def take_place(register: Register, own: SiteRecord, is_up: Callable[[SiteRecord], Awaitable[bool]]) -> None:

@@ -25,11 +25,20 @@ class RecordUnreadable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What all sites have to agree on.  Whoever is first writes it."""
+    """What all sites have to agree on.  Whoever is first writes it.
+
+    id: of the store, sixteen hex digits, as a site that stands alone has one; empty: it is not known yet.  incarnation: of the store."""
 
     n_shards: int
     n_sites: int
     replication_factor: int
+    id: str = ""
+    incarnation: int = 1
+
+    @property
+    def store(self) -> str:
+        """By this readers of all sites call it; empty: it has no name yet."""
+        return f"{self.id}:{self.incarnation}" if self.id else ""
 
     def pack(self) -> bytes:
         return _packed(CLUSTER_VERSION, asdict(self))
@@ -39,10 +48,13 @@ class Cluster:
         """Raises RecordUnreadable."""
         row = _unpacked(data, "the record of the cluster", CLUSTER_VERSION)
         try:
-            found = Cluster(row["n_shards"], row["n_sites"], row["replication_factor"])
+            found = Cluster(
+                row["n_shards"], row["n_sites"], row["replication_factor"], row.get("id", ""), row.get("incarnation", 1)
+            )  # fmt: skip
         except KeyError as error:
             raise RecordUnreadable(f"the record of the cluster in the register has no {error}") from None
-        if not all(type(value) is int and value > 0 for value in asdict(found).values()):
+        numbers = (found.n_shards, found.n_sites, found.replication_factor, found.incarnation)
+        if type(found.id) is not str or not all(type(value) is int and value > 0 for value in numbers):
             raise RecordUnreadable(f"the record of the cluster in the register cannot be: {found}")
         return found
 

@@ -75,7 +75,7 @@ class SiteServer:
         self._instance = incarnation_of(topology, "site", index)
         self._look_s = look_s
         self._down_s = down_s
-        self._cluster = Cluster(topology.n_shards, plan.n_sites, plan.replication_factor)
+        self._cluster = Cluster(topology.n_shards, plan.n_sites, plan.replication_factor, secrets.token_hex(8))
         self._record = SiteRecord(
             topology.site, plan.host, plan.port, topology.n_gateways, socket.gethostname(), topology.incarnation, FORMAT_VERSION_SITES
         )  # fmt: skip
@@ -106,7 +106,7 @@ class SiteServer:
         self._recall()
         register = self._asked
         assert register is not None
-        await agree(register, self._cluster)
+        self._cluster = await agree(register, self._cluster)
         await take_place(register, self._record, self._is_up)
         self._seen = await look(register)
         self._placed = True
@@ -282,7 +282,7 @@ class SiteServer:
         """By `sites.json`, when something is different."""
         if not self._placed or PLACE in self._alarms:
             return
-        now = places(self._topology.site, self._cluster.n_shards, self._seen, self.up(), self._copies)
+        now = places(self._topology.site, self._cluster, self._seen, self.up(), self._copies)
         if now != self._told:
             try:
                 tell_sites(self._topology.run_dir, now)

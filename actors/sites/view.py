@@ -8,12 +8,13 @@ from actors.inquiry.sites import STORAGE, Replica, ShardInfo, SiteInfo, Sites
 from actors.sites.changing import moving
 from actors.sites.copies import CopyStatus
 from actors.sites.looking import Seen
+from actors.sites.records import Cluster
 from actors.sites.whereabouts import LedBy, SiteAt
 from actors.sites.whereabouts import Sites as Places
 from shards.replication.configuration import Configuration, Rid, site_of
 
 
-def places(here: str, n_shards: int, seen: Seen, up: Collection[str], copies: Iterable[CopyStatus]) -> Places:
+def places(here: str, cluster: Cluster, seen: Seen, up: Collection[str], copies: Iterable[CopyStatus]) -> Places:
     """What every process of this site goes by.  copies: of this site; of two that say who leads the greater epoch counts."""
     sites = {
         site: SiteAt(site, record.host, record.port, record.n_gateways, record.name, site == here or site in up)
@@ -23,7 +24,7 @@ def places(here: str, n_shards: int, seen: Seen, up: Collection[str], copies: It
     for copy in copies:
         if copy.leader and copy.epoch > (leads[copy.shard].epoch if copy.shard in leads else 0):
             leads[copy.shard] = LedBy(copy.epoch, site_of(Rid(copy.leader)))
-    return Places(here, n_shards, sites, dict(sorted(leads.items())))
+    return Places(here, cluster.n_shards, sites, dict(sorted(leads.items())), cluster.store)
 
 
 def shown(here: str, n_shards: int, seen: Seen, up: Collection[str], copies: Iterable[CopyStatus], standing: str) -> Sites:

@@ -25,7 +25,7 @@ from actors.endpoints import Endpoint
 from actors.topology import Topology, write_whole
 
 SITES_FILE = "sites.json"
-SITES_VERSION = 1
+SITES_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +50,28 @@ class LedBy:
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """What the site process says.  here: the site of this machine."""
+    """What the site process says.  here: the site of this machine.  store: `id:incarnation` of what the sites share; empty: nobody knows
+    yet."""
 
     here: str
     n_shards: int
     sites: Mapping[str, SiteAt] = field(default_factory=dict)
     leads: Mapping[int, LedBy] = field(default_factory=dict)
+    store: str = ""
 
     def to_json(self) -> str:
         sites = [[each.site, each.host, each.port, each.n_gateways, each.name, each.up] for each in self.sites.values()]
         leads = [[shard, each.epoch, each.site] for shard, each in sorted(self.leads.items())]
-        return json.dumps([SITES_VERSION, self.here, self.n_shards, sites, leads])
+        return json.dumps([SITES_VERSION, self.here, self.n_shards, sites, leads, self.store])
 
     @staticmethod
     def from_json(text: str) -> Sites:
         """Raises ValueError, TypeError."""
-        version, here, n_shards, sites, leads = json.loads(text)
+        version, *rest = json.loads(text)
         if version != SITES_VERSION:
             raise ValueError(f"{SITES_FILE} of version {version!r}, wanted {SITES_VERSION}")
-        return Sites(here, n_shards, {row[0]: SiteAt(*row) for row in sites}, {row[0]: LedBy(row[1], row[2]) for row in leads})
+        here, n_shards, sites, leads, store = rest
+        return Sites(here, n_shards, {row[0]: SiteAt(*row) for row in sites}, {row[0]: LedBy(row[1], row[2]) for row in leads}, store)
 
     def replica(self, site: str, shard: int) -> Endpoint | None:
         """The process with the copy of this shard at that site."""

@@ -9,14 +9,12 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from actors.reader.server import NOT_OF_SEVERAL
 from config.pipeline import Token
 from holdfast_spark.protocol import BLOCK_BYTES_MAX, HELLO_BYTES_MAX, Kind
 from shards.engine import StoreDamaged, StoreFailed
@@ -64,18 +62,6 @@ def test_hello_says_which_store_it_is_and_a_wrong_one_is_refused_and_closed() ->
             with stranger(broker) as other:
                 answer = other.hello(TOKEN, version)
                 assert (answer["error"], answer["version"]) == ("VERSION", 1) and other.is_over()
-
-
-def test_a_store_of_several_sites_is_refused_in_one_sentence_and_to_nobody_without_a_token() -> None:
-    """What a copy has may be less than what was acknowledged."""
-    with served(said(b"a")) as broker:
-        broker.desk = replace(broker.desk, why_not=NOT_OF_SEVERAL)
-        broker.restart()
-        with stranger(broker) as other:
-            answer = other.hello(TOKEN)
-            assert (answer["error"], answer["sentence"]) == ("STORE", NOT_OF_SEVERAL) and other.is_over()
-        with stranger(broker) as other:
-            assert other.hello("wrong")["error"] == "TOKEN"
 
 
 def test_a_request_before_hello_and_a_large_frame_before_a_token_are_refused() -> None:

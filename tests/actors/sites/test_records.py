@@ -6,13 +6,16 @@ import pytest
 
 from actors.sites.records import Cluster, RecordUnreadable, SiteRecord
 
-CLUSTER = Cluster(12, 3, 3)
+CLUSTER = Cluster(12, 3, 3, "5" * 16, 2)
 SITE = SiteRecord("0d6bb5e63c0d6bb5", "10.0.0.1", 7883, 2, "n1", 1, 1)
 
 
 def test_the_bytes_that_are_in_the_register() -> None:
     """Golden: a change of them is a new version."""
-    assert CLUSTER.pack() == b'{"version":1,"n_shards":12,"n_sites":3,"replication_factor":3}'
+    assert CLUSTER.pack() == (b'{"version":1,"n_shards":12,"n_sites":3,"replication_factor":3,"id":"5555555555555555","incarnation":2}')
+    assert CLUSTER.store == "5555555555555555:2"
+    before = Cluster.unpack(b'{"version":1,"n_shards":12,"n_sites":3,"replication_factor":3}')
+    assert before == Cluster(12, 3, 3) and not before.store, "it has no name yet"
     assert SITE.pack() == (
         b'{"version":1,"site":"0d6bb5e63c0d6bb5","host":"10.0.0.1","port":7883,"n_gateways":2,"name":"n1","incarnation":1,"format":1,'
         b'"state":"member"}'
@@ -37,6 +40,7 @@ def test_sites_that_do_not_agree_are_told_the_setting_and_both_values() -> None:
         (b'{"version":2}', "version 2; this program reads version 1"),
         (b'{"version":1,"n_shards":1}', "has no 'n_sites'"),
         (b'{"version":1,"n_shards":0,"n_sites":1,"replication_factor":1}', "cannot be"),
+        (b'{"version":1,"n_shards":1,"n_sites":1,"replication_factor":1,"id":7}', "cannot be"),
         (b'{"version":1,"n_shards":"1","n_sites":1,"replication_factor":1}', "cannot be"),
     ],
 )

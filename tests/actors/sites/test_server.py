@@ -52,6 +52,8 @@ async def test_three_sites_find_each_other_and_allocate_when_all_have_their_copi
             assert (record.ver, record.epoch, record.leader) == (1, 0, "")
             assert record.replicas == record.isr == {rid(1), rid(2), rid(3)}
             assert told(three[0]).leads == {}
+            stores = {told(topology).store for topology in three}
+            assert len(stores) == 1 and stores.pop().endswith(":1"), "readers of all sites have one name for what they read"
 
 
 async def test_what_replicas_and_the_register_say_of_leaders_is_told(tmp_path: Path) -> None:

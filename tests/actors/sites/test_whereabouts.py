@@ -12,7 +12,7 @@ from tests.actors.places import topology_in
 
 def _sites(epoch: int = 3, leader: str = "b") -> Sites:
     at = {name: SiteAt(name, f"127.0.0.{place}", 7000, 2, "node", True) for place, name in enumerate("abc", 1)}
-    return Sites("a", 2, at, {0: LedBy(epoch, leader), 1: LedBy(0, "")})
+    return Sites("a", 2, at, {0: LedBy(epoch, leader), 1: LedBy(0, "")}, "5555555555555555:1")
 
 
 def test_ports_are_counted_from_that_of_the_site() -> None:
