@@ -207,6 +207,7 @@ class Client:
             self._writer.write(wire.answer(wire.PUBREL, packet_id))
             return
         dup, message.written = message.written, True
+        self.history.written(self.client_id, message.number)
         self._writer.write(wire.publish(self.version, message.topic, message.payload, message.qos, packet_id, dup=dup, retain=self.retain))
 
     # --------------------------------------------------------------- subscribing

@@ -33,6 +33,8 @@ class Sent:
     qos: int
     seen_ns: int
     acknowledged_ns: int | None = None
+    writings: int = 0
+    """How often its publisher wrote it to a connection; 0: nobody counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,9 @@ class History:
         self._next[publisher] += 1
         self.sent[publisher, number] = Sent(topic, qos, now_ns)
         return number
+
+    def written(self, publisher: str, number: int) -> None:
+        self.sent[publisher, number].writings += 1
 
     def acknowledged(self, publisher: str, number: int, now_ns: int) -> None:
         sent = self.sent[publisher, number]

@@ -43,6 +43,8 @@ class Ledger:
 
     arrivals: dict[Key, list[tuple[float, str]]] = field(default_factory=dict)
     broken: list[float] = field(default_factory=list)
+    newest: dict[tuple[str, str], Key] = field(default_factory=dict)
+    """By publisher and topic; of who wants to hear at once of what comes late."""
     moved: float = 0.0
 
 
@@ -55,9 +57,11 @@ class Member(Client):
         self._ledger = ledger
 
     def _delivered(self, message: wire.Publish) -> None:
+        # At QoS 2 what comes under an id that is not released yet is no arrival.
+        again = message.qos == 2 and message.packet_id in self._received
         super()._delivered(message)
         key = parse_payload(message.payload)
-        if key is not None:
+        if key is not None and not again:
             self._ledger.moved = time.monotonic()
             self._ledger.arrivals.setdefault(key, []).append((self._ledger.moved, self.client_id))
 

@@ -17,6 +17,7 @@ from tests.broker.history import History
 from tests.gates.gate import filters, require_no_faults
 from tests.gates.moving import Moving
 from tests.gates.traffic import Publisher, at_work, client_ids, everything_flows, part_of, require_sessions_kept
+from tests.sites.judging import require_none_repeated
 from tests.sites.running import SeveralSites
 
 SETTLE_S = 60.0
@@ -58,6 +59,7 @@ class Campaign:
         await settled(self.history, SETTLE_S)
         require_sessions_kept([*self.sessions, *(each.client for each in self.publishers)])
         require_no_faults(self.history, where)
+        require_none_repeated(self.history)
         repeats = sum(self.history.repeats(name) for name in self.history.sessions)
         return (
             f"{self.history.acknowledged_count()} messages acknowledged, {self.history.delivery_count()} delivered, none missing, "
