@@ -92,7 +92,7 @@ def _bytes_per_s(rate: str | None) -> int | None:
 
 def _source(stack: ExitStack, directory: Path, loaded: Config) -> Source:
     """Of the broker that runs, with what its shards have committed; else the directory is held until the end."""
-    from actors.backup.asked import committed
+    from actors.backup.asked import source_of
     from actors.backup.taking import Source
 
     site = site_of(directory)
@@ -101,10 +101,14 @@ def _source(stack: ExitStack, directory: Path, loaded: Config) -> Source:
         try:
             topology = running(directory)
             backend = _backend(from_json(topology.config_json).durable_storage.messages.backend)
-            told = committed(topology)
+            return source_of(topology, site, backend)
         except NotReached as error:
             refuse(f"{error}.")
-        return Source(directory, site, [topology.store_path(shard) for shard in range(site.n_shards)], backend, told)
+    if site.n_sites > 1:
+        refuse(
+            f"{directory} is of one of {site.n_sites} sites, and it is stopped: what was acknowledged last may be with the others only, "
+            "so a backup is taken of a site that runs."
+        )
     try:
         stack.enter_context(hold(directory))
     except DirectoryError as error:

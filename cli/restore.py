@@ -52,7 +52,8 @@ def restore(
                 f"{messages.n_shards}: say {manifest.n_shards} or auto."
             )
         directory = data_path(loaded.data_dir)
-        target = Target(directory, data_path(messages.data_dir) if messages.data_dir else directory / "shards")
+        stores = data_path(messages.data_dir) if messages.data_dir else directory / "shards"
+        target = Target(directory, stores, messages.n_sites, messages.replication_factor)
         if shard is not None and (nothing_since or shard >= manifest.n_shards):
             refuse(f"there is no shard {shard}." if not nothing_since else "--nothing-since is said of all shards, not of one.", 2)
         with Shown("restored") as shown:

@@ -1,5 +1,7 @@
 """Puts a backup into an empty data directory, as a new incarnation of its site (shards.restored).
 
+For one of several sites it is put where the copies of a site lie, as those with which a new cluster begins (shards.replication.seeding).
+
     restoring     in the data directory, from the first thing that is written into it to the last: what is found there is nobody's yet.
                   No broker starts there (actors.datadir), and the command can be said again, which begins by removing what it had made
 
@@ -13,22 +15,35 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from actors.backup.copying import Pace, copy, sum_of
 from actors.backup.manifest import BESIDE, Backup, BackupError, CopiedFile
 from actors.clocks import read_clocks
-from actors.datadir import FORMAT_VERSION, RESTORING, DirectoryError, Site, hold, sync_directory, write_durably, write_site
+from actors.datadir import (
+    FORMAT_VERSION,
+    FORMAT_VERSION_SITES,
+    RESTORING,
+    DirectoryError,
+    Site,
+    hold,
+    sync_directory,
+    write_durably,
+    write_site,
+)
 from actors.known_stores import NAME, note_store
+from actors.replica.copy import DATA, seed_copy
 from actors.reserve import free_bytes
 from actors.shard_serving import SPACE_LOW_BYTES
 from config.values import Size
 from shards.backends import open_backend
-from shards.engine import Engine, StoreFailed
+from shards.engine import HOME_FAMILY, Engine, StoreFailed
 from shards.layouts.registry import UnknownLayout, layout_named
 from shards.log_files import note_reached
 from shards.replacement import Route, routes_of_home
+from shards.replication.applying import APPLIED_ROW
+from shards.replication.seeding import seed_op
 from shards.restored import begin_incarnation
 
 BACKEND = "rocksdb"
@@ -39,10 +54,15 @@ _NOT_OURS = frozenset(("lost+found", "lock"))
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """stores: the directory above those of the shards."""
+    """stores: the directory above those of the shards. n_sites, replication_factor: as the configuration has them."""
 
     data_dir: Path
     stores: Path
+    n_sites: int = 1
+    replication_factor: int = 1
+
+    def engine(self, shard: int) -> Path:
+        return self.stores / str(shard) if self.n_sites == 1 else self.stores / str(shard) / DATA
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,22 +162,28 @@ def require_room(stores: Path, size: int) -> None:
 def _restore(backup: Backup, target: Target, later_lost: bool, pace: Pace, progress: Progress) -> Restored:
     manifest = backup.manifest
     advance = advancing(backup.manifest.bytes, progress)
-    paths = [target.stores / str(shard.shard) for shard in manifest.shards]
+    paths = [target.engine(shard.shard) for shard in manifest.shards]
     for path in paths:
         path.mkdir(mode=0o700, parents=True)
     for file in manifest.files:
-        shards, _, below = file.name.partition("/")
-        place = target.stores / below if shards == "shards" and below else target.data_dir / file.name
+        place = target.data_dir / file.name
+        if file.name.startswith("shards/"):
+            _, shard, name = file.name.split("/")
+            place = target.engine(int(shard)) / name
         put_back(backup, file, place, pace, advance)
     incarnation = manifest.incarnation + 1
-    _go_on(backup, paths, incarnation, later_lost)
-    for shard, path in enumerate(paths):
+    several = target.n_sites > 1
+    _go_on(backup, paths, incarnation, later_lost, several)
+    for number, path in enumerate(paths):
         sync_directory(path)
-        note_store(target.data_dir, path, shard)
+        if several:
+            seed_copy(path.parent, number, incarnation, manifest.site)
+        else:
+            note_store(target.data_dir, path, number)
     sync_directory(target.stores)
     # What storage_quota = "auto" stands for is found anew: the disk may be another one.
-    site = Site(FORMAT_VERSION, manifest.site, incarnation, manifest.n_shards, manifest.created)
-    write_site(target.data_dir, site)
+    site = Site(FORMAT_VERSION_SITES if several else FORMAT_VERSION, manifest.site, incarnation, manifest.n_shards, manifest.created)
+    write_site(target.data_dir, replace(site, n_sites=target.n_sites, replication_factor=target.replication_factor))
     (target.data_dir / RESTORING).unlink()
     sync_directory(target.data_dir)
     return Restored(incarnation, manifest.bytes)
@@ -176,7 +202,7 @@ def put_back(backup: Backup, file: CopiedFile, place: Path, pace: Pace, advance:
         os.close(source)
 
 
-def _go_on(backup: Backup, paths: list[Path], incarnation: int, later_lost: bool) -> None:
+def _go_on(backup: Backup, paths: list[Path], incarnation: int, later_lost: bool, several: bool) -> None:
     """Every store is opened as it was, and then goes on with the routes of the sessions of all others."""
     routes: list[list[Route]] = []
     now = read_clocks()
@@ -187,7 +213,12 @@ def _go_on(backup: Backup, paths: list[Path], incarnation: int, later_lost: bool
     for number, path in enumerate(paths):
         others = (route for home, of_home in enumerate(routes) if home != number for route in of_home)
         with opened(path, number) as engine:
-            begin_incarnation(engine, incarnation, others, now.wall_ms, later_lost)
+            # Of a copy of several sites: its log is not with it, and nothing of that is ever applied to it again.
+            engine.write([(HOME_FAMILY, APPLIED_ROW, None)])
+            since = begin_incarnation(engine, incarnation, others, now.wall_ms, later_lost)
+            if several:
+                engine.write([seed_op(since)])
+                engine.sync()
 
 
 @contextmanager

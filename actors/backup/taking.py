@@ -65,13 +65,15 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """stores: by shard. told: of a running broker; none: it is stopped, and stays so meanwhile."""
+    """stores: by shard. told: of a running broker; none: it is stopped, and stays so meanwhile. copies: the stores are copies of shards
+    that several sites share; then `site` has the id and the incarnation of what they share."""
 
     data_dir: Path
     site: Site
     stores: Sequence[Path]
     backend: str
     told: Mapping[int, Told]
+    copies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ Progress = Callable[[int, int], None]
 
 def take(source: Source, into: Path, pace: Pace | None = None, progress: Progress = lambda done, total: None) -> Taken:
     """Raises BackupError; then `into` holds the backups that it held before."""
-    for inner in (source.data_dir, *(store.parent for store in source.stores)):
+    for inner in (source.data_dir, *(store.parent.parent if source.copies else store.parent for store in source.stores)):
         if into == inner or into.is_relative_to(inner):
             raise BackupError(f"{into} lies in {inner}, of which the backup is to be: name another directory, best on another disk")
     try:

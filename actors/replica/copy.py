@@ -34,6 +34,7 @@ from shards.replication.log import ReplicatedLog
 from shards.replication.log_opening import open_log
 from shards.replication.log_segment import full_or_failed, sync_directory
 from shards.replication.promise import PROMISE_FILE
+from shards.replication.seeding import seed_rid
 
 LOG, DATA, DAMAGED, FORMER = "log", "data", "damaged", "former"
 COMING, CAME, OLD = "new.tmp", "new", "old.tmp"
@@ -91,6 +92,17 @@ def erase_copy(path: Path) -> None:
                 _erase(path / name)
     except OSError as error:
         raise full_or_failed(error, str(path)) from error
+
+
+def seed_copy(path: Path, shard: int, incarnation: int, site: str) -> Rid:
+    """Beside data that was put there, with its applied row (shards.replication.seeding): from now on it is a copy."""
+    try:
+        rid = seed_rid(site, secrets.token_hex(COPY_BYTES))
+        open_log(str(path / LOG), shard, incarnation, new=rid).close()
+        sync_directory(str(path))
+    except OSError as error:
+        raise full_or_failed(error, str(path)) from error
+    return rid
 
 
 def swap_in(path: Path) -> None:

@@ -5,7 +5,7 @@ Both by compare-and-set, so many sites may do it at the same moment.  Doing it a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 
 import structlog
@@ -22,8 +22,9 @@ class CannotJoin(Exception):
     """Why this site cannot be one of the cluster: one sentence for the operator."""
 
 
-async def agree(register: Register, own: Cluster) -> Cluster:
-    """Whoever is first says what the cluster is.  What it is; raises CannotJoin, RegisterAway, RecordUnreadable."""
+async def agree(register: Register, own: Cluster, begun: bool = True) -> Cluster:
+    """Whoever is first says what the cluster is.  begun: it has shards; before that a site that was restored from a backup says which store
+    it is.  What it is; raises CannotJoin, RegisterAway, RecordUnreadable."""
     while True:
         held = await register.read(CLUSTER)
         if held is None:
@@ -32,10 +33,20 @@ async def agree(register: Register, own: Cluster) -> Cluster:
         found = Cluster.unpack(held.value)
         if why := found.disagreement(own):
             raise CannotJoin(why)
-        if found.id:
+        if found.id and (begun or found.incarnation >= own.incarnation):
             return found
-        # One that was begun by a program that gave the store no name.
-        await _put(register, CLUSTER, held.version, replace(found, id=own.id).pack())
+        # One that was begun by a program that gave the store no name, or by a site with nothing in it.
+        new = replace(found, id=own.id, incarnation=max(found.incarnation, own.incarnation))
+        await _put(register, CLUSTER, held.version, new.pack())
+
+
+def check_restored(own: SiteRecord, sites: Collection[str], shards: Collection[int]) -> None:
+    """sites, shards: that the register has.  Raises CannotJoin: what was restored would be neither used nor kept."""
+    if own.incarnation > 1 and shards and own.site not in sites:
+        raise CannotJoin(
+            f"site {own.site.upper()} was restored from a backup, and this cluster has {len(shards)} shards already: join it with an empty "
+            "data directory, or let the restored one begin a cluster of its own, below another register.prefix"
+        )
 
 
 async def take_place(register: Register, own: SiteRecord, is_up: Callable[[SiteRecord], Awaitable[bool]]) -> None:

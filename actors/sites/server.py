@@ -16,7 +16,7 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -31,9 +31,9 @@ from actors.register.chosen import Below, asked_register, owned_register, settin
 from actors.register.linked import RegisterHost
 from actors.register.local import LocalRegister
 from actors.replica.draining import ask_to_drain
-from actors.sites.allocating import allocate, allocated
+from actors.sites.allocating import allocate, allocated, restored
 from actors.sites.changing import lost_steps
-from actors.sites.claiming import agree, take_place
+from actors.sites.claiming import agree, check_restored, take_place
 from actors.sites.copies import CopyStatus, read_copies
 from actors.sites.desk import ROLE as ASKS
 from actors.sites.desk import Desk
@@ -61,7 +61,8 @@ DOWN_S: Final = 10.0
 REGISTER: Final = "register"
 DOWN: Final = "sites-down"
 PLACE: Final = "site-taken"
-"""Kinds of alarms: the register does not answer; other sites are down; another one has this site's place."""
+SEEDS: Final = "sites-restored"
+"""Kinds of alarms: the register does not answer; other sites are down; another one has this site's place; two come from backups."""
 
 
 class SiteServer:
@@ -75,7 +76,11 @@ class SiteServer:
         self._instance = incarnation_of(topology, "site", index)
         self._look_s = look_s
         self._down_s = down_s
-        self._cluster = Cluster(topology.n_shards, plan.n_sites, plan.replication_factor, secrets.token_hex(8))
+        # One that was restored from a backup has the id of that store.
+        store = topology.site if topology.incarnation > 1 else secrets.token_hex(8)
+        self._cluster = Cluster(topology.n_shards, plan.n_sites, plan.replication_factor, store, topology.incarnation)
+        self._agreed = False
+        """On a record of the cluster that nobody changes any more."""
         self._record = SiteRecord(
             topology.site, plan.host, plan.port, topology.n_gateways, socket.gethostname(), topology.incarnation, FORMAT_VERSION_SITES
         )  # fmt: skip
@@ -106,7 +111,9 @@ class SiteServer:
         self._recall()
         register = self._asked
         assert register is not None
-        self._cluster = await agree(register, self._cluster)
+        seen = await look(register)
+        check_restored(self._record, seen.sites, seen.shards)
+        self._cluster = await agree(register, self._cluster, begun=bool(seen.shards))
         await take_place(register, self._record, self._is_up)
         self._seen = await look(register)
         self._placed = True
@@ -228,6 +235,9 @@ class SiteServer:
         assert register is not None
         try:
             seen = await look(register)
+            if not self._agreed:
+                self._cluster = await agree(register, self._cluster)
+                self._agreed = allocated(seen, self._cluster)
             if not allocated(seen, self._cluster):
                 made = await allocate(register, seen, self._cluster, self.nonce)
                 for shard, record in made.items():
@@ -243,6 +253,7 @@ class SiteServer:
             self._log.error("register.unreadable", cause=sentence)
         self._figures.saw(self._seen, seen)
         self._seen = seen
+        self._alarm(SEEDS, _two_restored(restored(seen)) if not self._agreed else "")
         self._check_place()
         await stop_all(self._peers.know(seen.sites))
         self._tell()
@@ -311,3 +322,12 @@ class SiteServer:
             self._alarms[kind] = cause
         else:
             self._alarms.pop(kind, None)
+
+
+def _two_restored(sites: Sequence[str]) -> str:
+    if len(sites) < 2:
+        return ""
+    names = " and ".join(site.upper() for site in sites)
+    return (
+        f"sites {names} were restored from backups, and a cluster begins with one: stop the others, and begin below another register.prefix"
+    )

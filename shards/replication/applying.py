@@ -50,7 +50,10 @@ def applied_in(engine: Engine) -> Applied:
     return Applied(*fields[1:])
 
 
+def applied_row(index: int, epoch: int, position: int) -> bytes:
+    return bytes(msgpack.packb([APPLIED_VERSION, index, epoch, position]))
+
+
 def _write(engine: Engine, ops: list[Op], last: Entry | None, position: int) -> None:
     if last is not None:
-        row = bytes(msgpack.packb([APPLIED_VERSION, last.index, last.epoch, position]))
-        engine.write([*ops, (HOME_FAMILY, APPLIED_ROW, row)])
+        engine.write([*ops, (HOME_FAMILY, APPLIED_ROW, applied_row(last.index, last.epoch, position))])

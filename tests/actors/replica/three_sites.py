@@ -46,6 +46,7 @@ from tests.actors.two_sites import until
 NAMES = ("a" * 16, "b" * 16, "c" * 16)
 HOSTS = dict(zip(NAMES, ("127.0.0.2", "127.0.0.3", "127.0.0.4"), strict=True))
 SECRET = b"secret"
+STORE = "0123456789abcdef:1"
 TAKEOVER_S = 10
 _NOT_COMPARED = {AGE_ROW, POSITION_ROW, WALL_ROW, APPLIED_ROW}
 """They go on with time."""
@@ -228,7 +229,7 @@ class ThreeSites:
         epoch = max(int(site.says()["epoch"]) for site in self.sites.values())
         leads = {} if leader is None else {0: LedBy(epoch, leader.name)}
         for name, site in self.sites.items():
-            tell_sites(site.topology.run_dir, Sites(name, 1, {each: self.sites[each].at for each in NAMES}, leads))
+            tell_sites(site.topology.run_dir, Sites(name, 1, {each: self.sites[each].at for each in NAMES}, leads, STORE))
 
     async def _keep_telling(self) -> None:
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -152,3 +153,24 @@ def test_nothing_is_allocated_before_all_sites_and_their_copies_are_there() -> N
     del copies[copy_key(2, "a")]
     assert sorted(first_records(Seen(sites), copies, of, world.nonce)) == [1]
     assert first_records(Seen(sites), copies, of, world.nonce)[1].replicas == {Rid("a/1"), Rid("b/1")}
+
+
+def test_beside_a_restored_site_every_shard_waits_for_its_full_copy_and_begins_with_that_alone() -> None:
+    """An empty copy in sync with a full one would be the end of what is in it; of two restored sites nobody chooses one."""
+    world = World(2, "abc")
+    sites = {site: record for site, record in world.seen().sites.items() if site in "abc"}
+    sites["a"] = replace(sites["a"], incarnation=2)
+    of = Cluster(2, 3, 2)
+    empty = {copy_key(shard, site): Held(f"{site}/1".encode(), 1) for shard in range(2) for site in "abc"}
+    assert first_records(Seen(sites), empty, of, world.nonce) == {}
+    copies = empty | {copy_key(0, "a"): Held(b"a/seed-1", 1)}
+    found = first_records(Seen(sites), copies, of, world.nonce)
+    assert sorted(found) == [0]
+    copies |= {copy_key(1, "a"): Held(b"a/seed-2", 1)}
+    found = first_records(Seen(sites), copies, of, world.nonce)
+    assert found[0].replicas == found[0].isr == {Rid("a/seed-1")} and found[0].target == ("a", "b")
+    # Of this one no copy is to stay at the restored site: it goes when others have it.
+    assert found[1].replicas == found[1].isr == {Rid("a/seed-2")} and found[1].target == ("b", "c")
+    assert all(now.leader in now.isr and now.epoch == 1 for now in found.values())
+    sites["b"] = replace(sites["b"], incarnation=3)
+    assert first_records(Seen(sites), copies, of, world.nonce) == {}

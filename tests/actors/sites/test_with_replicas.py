@@ -7,14 +7,23 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from actors.backup.restoring import BACKEND, Target, restore
+from actors.backup.taking import Source, take
+from actors.datadir import read_site
 from actors.sites.asked import ask, ask_info
+from actors.sites.claiming import CannotJoin
 from actors.sites.whereabouts import Sites
 from actors.topology import Topology, write_whole
-from tests.actors.sites.several import running, site_id, told, topologies
+from shards.engine_rocks import RocksEngine
+from shards.generations import Generations
+from shards.store import Store
+from tests.actors.sites.several import moved, running, server, site_id, told, topologies
+from tests.cli.test_storage import Kept
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 WITHIN_S = 60.0
@@ -100,3 +109,44 @@ async def test_copies_are_allocated_led_moved_and_brought_back(tmp_path: Path) -
             assert await led(three[0], by_other_than=gone)
             assert await ask(three[0], "leave", gone)
             await replicas(three[0], *[site for site in (a, b, c) if site != gone])
+
+
+def kept_in(path: Path) -> list[tuple[int, bytes]]:
+    """Of a process that has ended: all messages, with their positions."""
+    engine = RocksEngine(str(path))
+    try:
+        store = Store(engine, Generations.view(engine))
+        streams = [(generation, stream.static) for generation, stream in store.streams(b"#", 0)]
+        return list(store.read_range(b"#", streams, 0, 1 << 62))
+    finally:
+        engine.close()
+
+
+async def test_a_restored_site_begins_a_cluster_and_the_others_get_what_it_has(tmp_path: Path) -> None:
+    """As the next incarnation of the store that was backed up; who joins later with another backup is refused."""
+    kept = Kept(tmp_path / "data")
+    kept.publish(*[b"plant/%d" % number for number in range(200)])
+    kept.engine.close()
+    stores = tmp_path / "data" / "shards"
+    before = read_site(tmp_path / "data")
+    assert before is not None
+    backup = take(Source(tmp_path / "data", before, [stores / "0"], BACKEND, {}), tmp_path / "backups").backup
+    messages = kept_in(stores / "0")
+    assert len(messages) == 200
+    with topologies(tmp_path, 3, n_shards=1) as three:
+        restore(backup, Target(three[0].data_dir, three[0].store_dir, 3, 3))
+        site = read_site(three[0].data_dir)
+        assert site is not None and (site.site, site.incarnation, site.n_sites, site.replication_factor) == (before.site, 2, 3, 3)
+        full = replace(three[0], site=site.site, incarnation=2)
+        every = (full, *three[1:])
+        names = sorted([topology.site for topology in every])
+        async with running(*every), shards_of(tmp_path, *every):
+            await replicas(three[2], *names)
+            assert {told(topology).store for topology in every} == {f"{before.site}:2"}
+            other = replace(moved(three[1], 9), site=site_id(9), incarnation=2)
+            late = server(other)
+            with pytest.raises(CannotJoin, match="was restored from a backup, and this cluster has 1 shards already: join it with"):
+                await late.start()
+            await late.stop()
+        for topology in every:
+            assert kept_in(topology.engine_path(0)) == messages
