@@ -140,7 +140,6 @@ async def run(scale: Scale) -> str:
                     if task.done():
                         task.result()
                     task.cancel()
-                await keeper.publisher.finish(FINISH_S)
                 judged = await running.judge(f"after {len(took)} nodes lost")
                 for crew in crews:
                     await crew.judge(running.history)

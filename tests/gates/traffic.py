@@ -30,6 +30,10 @@ class Publisher:
 
     async def begin(self) -> None:
         await self.client.start()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """After it was made, or ceased."""
         self.task = asyncio.create_task(self._run(), name=f"publisher {self.client.client_id}")
 
     async def _run(self) -> None:
