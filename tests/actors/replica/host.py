@@ -1,6 +1,7 @@
-"""The shard process of one site, as an actor runs it, without Ray: ``python -m tests.actors.replica.host TOPOLOGY_FILE [REGISTER_SOCKET]``.
+"""The shard process of one site, as an actor runs it, without Ray: ``python -m tests.actors.replica.host TOPOLOGY [REGISTER [FAULT]]``.
 
-Without a socket it asks the register that its settings ask for.
+TOPOLOGY: a file.  REGISTER: a socket; without one, or with an empty word, it asks the register that its settings ask for.  FAULT: the name
+of one that is planted in this process (tests.actors.replica.planted).
 
 It prints a line when it has started.  It is killed, or ends itself; the end of its input ends it in order.
 """
@@ -40,6 +41,10 @@ async def serve(topology: Topology, register: str) -> None:
 def main(arguments: list[str]) -> None:
     topology = Topology.from_json(Path(arguments[0]).read_text(encoding="utf-8"))
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20), logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    if fault := "".join(arguments[2:3]):
+        from tests.actors.replica.planted import plant
+
+        plant(fault, topology.run_dir)
     uvloop.run(serve(topology, *arguments[1:2] or [""]))
 
 

@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,11 @@ class Site:
             ray=RayPlan("local", "holdfast-test", False, 8265, 100 << 20), sites=SitesPlan(3, 3, HOSTS[name], self.port),
         )  # fmt: skip
         self._register = register
+        self.log = directory / f"{name[0]}.log"
+        self.more: list[str] = []
+        """Arguments of its process."""
+        self.environment: dict[str, str] | None = None
+        """Of its process; None: that of this one."""
         write_whole(run_dir / "topology.json", self.topology.to_json())
         self.process: asyncio.subprocess.Process | None = None
         self.wanted = True
@@ -98,14 +104,19 @@ class Site:
     async def _keep(self) -> None:
         while self.wanted:
             self.starts += 1
-            with open(self.directory.parent / f"{self.name[0]}.log", "ab") as said:
+            with open(self.log, "ab") as said:
                 self.process = await asyncio.create_subprocess_exec(
                     sys.executable, "-m", "tests.actors.replica.host", str(self.topology.run_dir / "topology.json"), self._register,
-                    stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=said, cwd=Path(__file__).parents[3],
+                    *self.more, env=self.environment, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=said,
+                    cwd=Path(__file__).parents[3],
                 )  # fmt: skip
             await self.process.wait()
-            # One that ends at once does so for a reason that is in its log.
-            await asyncio.sleep(0.2)
+            await self.ended()
+
+    async def ended(self) -> None:
+        """Before it is started again."""
+        # One that ends at once does so for a reason that is in its log.
+        await asyncio.sleep(0.2)
 
     def kill(self) -> None:
         if self.process is not None and self.process.returncode is None:
@@ -138,7 +149,7 @@ class Site:
 
 
 class ThreeSites:
-    def __init__(self, directory: Path, made: type[Site] = Site) -> None:
+    def __init__(self, directory: Path, made: Callable[[str, Path, str], Site] = Site) -> None:
         self._directory = directory
         self._sockets = directory / "register.sock"
         self.sites = {name: made(name, directory, str(self._sockets)) for name in NAMES}
@@ -229,7 +240,11 @@ class ThreeSites:
         epoch = max(int(site.says()["epoch"]) for site in self.sites.values())
         leads = {} if leader is None else {0: LedBy(epoch, leader.name)}
         for name, site in self.sites.items():
-            tell_sites(site.topology.run_dir, Sites(name, 1, {each: self.sites[each].at for each in NAMES}, leads, STORE))
+            tell_sites(site.topology.run_dir, Sites(name, 1, {each: self.seen(name, each) for each in NAMES}, leads, STORE))
+
+    def seen(self, here: str, there: str) -> SiteAt:
+        """Where the one site reaches the other."""
+        return self.sites[there].at
 
     async def _keep_telling(self) -> None:
         while True:
