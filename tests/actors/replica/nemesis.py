@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 from tests.actors.replica.faulty_sites import FaultySite, FaultySites
@@ -18,8 +19,8 @@ from tests.actors.replica.three_sites import Producer
 
 SMALL, LARGE, HUGE = (8, 100), (24, 40_000), (16, 400_000)
 """(unanswered publishes, bytes of each)."""
-APPEARS_S, CHANGES_S = 10.0, 2.0
-"""So long a checkpoint is waited for, and then the next change that it makes to the directory."""
+APPEARS_S, CHANGES_S, CHANGE_S = 10.0, 10.0, 0.5
+"""So long a checkpoint is waited for, then its end, and then each change that it makes to the directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,15 +167,29 @@ async def _held(world: World, lines: list[Line], least_s: float, most_s: float) 
 
 
 async def _installing(world: World, site: FaultySite) -> bool:
-    """Until a checkpoint has come, and has changed the directory of the copy so many times; False: none has come."""
+    """Until a checkpoint comes, or has come and has changed so much in the directory of the copy; False: none comes."""
     path = site.directory / "shards" / "0"
+    # What the process before this one has left goes when the copy is opened.
+    await _seen(lambda: not (path / "new.tmp").exists(), APPEARS_S)
     if not await _seen(lambda: (path / "new.tmp").exists(), APPEARS_S):
         return False
-    for _ in range(world.rng.choice((0, 1, 1, 1, 2, 3))):
-        names = sorted(os.listdir(path))
-        await _seen(lambda names=names: sorted(os.listdir(path)) != names, CHANGES_S)  # type: ignore[misc]
-    await asyncio.sleep(world.rng.choice((0.0, world.rng.uniform(0, 0.3))))
+    if world.rng.random() < 0.2:
+        await world.passes(0, 0.4)
+        return True
+    await _seen(lambda: not (path / "new.tmp").exists(), CHANGES_S)
+    for _ in range(world.rng.randrange(12)):
+        before = _names(path)
+        if not await _seen(lambda before=before: _names(path) != before, CHANGE_S):  # type: ignore[misc]
+            break
     return True
+
+
+def _names(path: Path) -> list[str]:
+    """Of a directory and that of the data in it."""
+    try:
+        return sorted(os.listdir(path)) + sorted(os.listdir(path / "data"))
+    except FileNotFoundError:
+        return []
 
 
 async def _seen(true: Callable[[], bool], within_s: float) -> bool:
