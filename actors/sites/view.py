@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from actors.inquiry.sites import STORAGE, Replica, ShardInfo, SiteInfo, Sites
 from actors.sites.changing import moving
@@ -11,7 +12,7 @@ from actors.sites.looking import Seen
 from actors.sites.records import Cluster
 from actors.sites.whereabouts import LedBy, SiteAt
 from actors.sites.whereabouts import Sites as Places
-from shards.replication.configuration import Configuration, Rid, site_of
+from shards.replication.configuration import NEVER_FORCED, Configuration, Rid, site_of
 
 
 def places(here: str, cluster: Cluster, seen: Seen, up: Collection[str], copies: Iterable[CopyStatus]) -> Places:
@@ -24,7 +25,10 @@ def places(here: str, cluster: Cluster, seen: Seen, up: Collection[str], copies:
     for copy in copies:
         if copy.leader and copy.epoch > (leads[copy.shard].epoch if copy.shard in leads else 0):
             leads[copy.shard] = LedBy(copy.epoch, site_of(Rid(copy.leader)))
-    return Places(here, cluster.n_shards, sites, dict(sorted(leads.items())), cluster.store)
+    # Offsets of before may be of what is lost, in whichever shard leadership was forced.
+    forced = sum(now.incarnation - NEVER_FORCED for now in seen.shards.values())
+    store = replace(cluster, incarnation=cluster.incarnation + forced).store
+    return Places(here, cluster.n_shards, sites, dict(sorted(leads.items())), store)
 
 
 def shown(here: str, n_shards: int, seen: Seen, up: Collection[str], copies: Iterable[CopyStatus], standing: str) -> Sites:

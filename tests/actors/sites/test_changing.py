@@ -16,7 +16,20 @@ from actors.sites.changing import Change, declare_lost, forget, join, leave, los
 from actors.sites.keys import SHARDS, copy_key, shard_key, site_key
 from actors.sites.looking import Seen, seen_of, sites_of
 from actors.sites.records import Cluster, SiteRecord
-from shards.replication.configuration import Configuration, Rid, added, breach, claimed, expanded, removed, rid_of, site_of, taken_over
+from actors.sites.view import places
+from shards.replication.configuration import (
+    Configuration,
+    Rid,
+    added,
+    breach,
+    claimed,
+    expanded,
+    forced,
+    removed,
+    rid_of,
+    site_of,
+    taken_over,
+)
 from shards.replication.membership import next_step, obsolete
 from shards.replication.register import Held
 
@@ -174,3 +187,15 @@ def test_beside_a_restored_site_every_shard_waits_for_its_full_copy_and_begins_w
     assert all(now.leader in now.isr and now.epoch == 1 for now in found.values())
     sites["b"] = replace(sites["b"], incarnation=3)
     assert first_records(Seen(sites), copies, of, world.nonce) == {}
+
+
+def test_each_forced_leadership_of_any_shard_makes_it_another_store_for_readers() -> None:
+    """What they hold may be of what was lost."""
+    world = World(3, "abc")
+    of = Cluster(3, 3, 3, "5" * 16, 4)
+    told = [places("a", of, world.seen(), "abc", ()).store]
+    for shard in (1, 1, 2):
+        world.change(shard, lambda now: taken_over(now, sorted(now.isr)[0], world.nonce()))
+        world.change(shard, lambda now: forced(now, now.leader, ("a", "b", "c"), 0, world.nonce()))
+        told.append(places("a", of, world.seen(), "abc", ()).store)
+    assert told == [f"{'5' * 16}:{incarnation}" for incarnation in (4, 5, 6, 7)]
