@@ -15,6 +15,7 @@ Always holds: when it is over, nothing that it had decided is sent any more, and
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -62,6 +63,7 @@ from sessions.events import (
     WorkReceived,
 )  # fmt: skip
 from sessions.frames import decode, encode
+from sessions.options import SessionOptions
 from shards.frames import Feed, Frame, Given, GroupMade, GroupNews, Live, Reply, Result, Work
 from shards.slots import SlotTable
 
@@ -79,7 +81,8 @@ class Serving:
     ) -> None:
         """served: the shards whose sessions these are."""
         self.name = name = incarnation_of(topology, "session", index)
-        self.core = SessionCore(topology.n_shards, served, SlotTable.initial(topology.n_shards), session_options(config))
+        self._several = topology.sites is not None
+        self.core = SessionCore(topology.n_shards, served, SlotTable.initial(topology.n_shards), self._options(config))
         self._served = served
         self._whereabouts = whereabouts
         self._steady = steady
@@ -93,6 +96,9 @@ class Serving:
             ShardClient(shard, partial(self._where, shard), self, wire, "session", name) for shard in range(topology.n_shards)
         ]  # fmt: skip
         self._server = LinkServer(session_listens(topology, index), self, wire, "session", name)
+
+    def _options(self, config: Config) -> SessionOptions:
+        return replace(session_options(config), several_sites=self._several)
 
     def _where(self, shard: int) -> Endpoint | None:
         whereabouts = self._whereabouts
@@ -134,7 +140,7 @@ class Serving:
 
     def reconfigure(self, config: Config) -> None:
         self._sweep_ms = config.durable_sessions.session_gc_interval.ms
-        self._feed(SettingsChanged(session_options(config)))
+        self._feed(SettingsChanged(self._options(config)))
 
     @property
     def away(self) -> list[int]:

@@ -17,7 +17,20 @@ import typer
 
 from actors.asking import NotReached, running
 from actors.datadir import DirectoryError, read_site
-from actors.inquiry.sites import STORAGE, Refused, ShardInfo, Sites, declare_lost, forget, join, leave, look, set_replicas
+from actors.inquiry.sites import (
+    STORAGE,
+    ForcedInfo,
+    Refused,
+    ShardInfo,
+    Sites,
+    declare_lost,
+    force_leader,
+    forget,
+    join,
+    leave,
+    look,
+    set_replicas,
+)
 from actors.topology import Topology
 from cli.asked import DataDir, Json, print_json, table
 from cli.paths import data_path
@@ -28,7 +41,8 @@ ds set-replicas <storage>|all <site> ...   # Change the set of replicas of a dur
 ds join <storage>|all <site>               # Add a replica of the storage on the site
 ds leave <storage>|all <site>              # Remove the replica of the storage from the site
 ds lost <site>                             # Say that a site that is down does not come back
-ds forget <site>                           # Remove a site that is lost for ever"""
+ds forget <site>                           # Remove a site that is lost for ever
+ds force-leader <shard>|all <site>         # Go on from one replica when the others are gone for good"""
 UNCLAIMED = """(!) UNCLAIMED
 (!) This data directory has no site yet.
 (!) It gets one, and its shards, when its broker is first started."""
@@ -65,6 +79,12 @@ def info(
     if verbose and sites.register:
         print(f"\nREPLICATION ({sites.register}):")
         table(("Shard", "Leader", "Epoch", "In sync", "Entries behind"), [_replication(one) for one in sites.shards])
+        if any(one.forced for one in sites.shards):
+            print("\nFORCED LEADERSHIP:")
+            table(
+                ("Shard", "Incarnation", "At", "Leader", "Gone", "Lost"),
+                [_forced(one, each) for one in sites.shards for each in one.forced],
+            )
 
 
 @app.command("set-replicas")
@@ -115,6 +135,22 @@ def forget_(site: Site, data_dir: DataDir = "./data") -> None:
     _say("ok", as_json=False)
 
 
+@app.command("force-leader")
+def force_(
+    shard: Annotated[str, typer.Argument(metavar="SHARD", help="A number, or all: those that do not go on.")],
+    site: Site,
+    accepted: Annotated[bool, typer.Option("--accept-data-loss", help="What this replica lacks is lost.")] = False,
+    data_dir: DataDir = "./data", as_json: Json = False,
+) -> None:  # fmt: skip
+    """Go on from the replica of one site: the others that were in sync are gone for good."""
+    try:
+        words = [shard, site, "accept-data-loss" if accepted else ""]
+        changed = _asked("force-leader", lambda known: force_leader(known, shard, site), words, data_dir)
+    except Refused as error:
+        _fail(f"Unable to force leadership: {error}")
+    _say("ok" if changed else "unchanged", as_json)
+
+
 # ---------------------------------------------------------------------------------------------------- words
 
 
@@ -150,6 +186,11 @@ def _replication(one: ShardInfo) -> list[str]:
     in_sync = ", ".join(one.in_sync) if one.writable else f"{', '.join(one.in_sync)}: too few, nothing is stored"
     behind = ", ".join(f"{site} {entries:,}" for site, entries in one.behind.items() if entries)
     return [_name(one), one.leader or "nobody yet", str(one.epoch), in_sync, behind or "none known"]
+
+
+def _forced(one: ShardInfo, each: ForcedInfo) -> list[str]:
+    lost = "nothing that was acknowledged" if each.complete else "what only the others had"
+    return [_name(one), str(each.incarnation), each.at, each.leader, ", ".join(each.gone), lost]
 
 
 def _name(one: ShardInfo) -> str:

@@ -19,6 +19,7 @@ REASONS = {
     "by hand": "somebody dropped it",
     "store lost": "the store of its shard was lost",
     "restored": "it came after the backup that was restored",
+    "leadership forced": "it was in sync only where no site came back",
     "read": "all had read it",
     "unlike": "the store gave other messages than before",
     "": "it is not remembered why",

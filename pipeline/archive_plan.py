@@ -21,7 +21,7 @@ _BYTES_UNKNOWN = 190
 """A stored message, when nobody has counted."""
 _ANY = "any class"
 _PASSED_OVER = "lease"
-_WITH_THEIR_STORE = frozenset(("store lost", "restored"))
+_WITH_THEIR_STORE = frozenset(("store lost", "restored", "leadership forced"))
 """Why something went, as shards say it (shards.dropped)."""
 
 

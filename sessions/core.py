@@ -51,6 +51,7 @@ from sessions.options import Counters, SessionOptions
 from sessions.output import Output
 from sessions.reading import Reading
 from sessions.redelivery import Redelivery
+from sessions.rerouting import Rerouting
 from sessions.retained import Retained
 from sessions.routes import Routes
 from sessions.session import Session
@@ -89,6 +90,7 @@ class SessionCore:
             state, homes, self._committing, self._reading, self._attaching, self._memory.session, self._subscriptions.remove_unfinished
         )
         self._groups = Dispatcher(state, homes, self._committing, self._attaching, self._acks, self._routes)
+        self._rerouting = Rerouting(state, self._routes)
         self._attaching.owner_changed = self._owner_changed
         self._timed = (self._committing, self._subscriptions, self._reading, self._retained, self._memory, self._moving, self._groups)
         self._wake_at_ms = -1
@@ -208,6 +210,7 @@ class SessionCore:
         self._memory.owner_changed(home)
         self._moving.owner_changed(home)
         self._groups.owner_changed(home)
+        self._rerouting.owner_changed(home)
 
     def _replaced(self, home: Home) -> None:
         self._attaching.replaced(home)

@@ -102,6 +102,8 @@ class SessionOptions:
     """The longest a SUBACK of a session in memory waits for gateways to confirm what they were told (PROTOCOLS 9)."""
     forget_after_ms: int = 10_000
     """Added to the expiry of a session in memory: its home counts from somewhat later, or earlier, and is the one that decides."""
+    several_sites: bool = False
+    """A shard may have been begun anew by force, while this actor's home went on."""
     publishers_max: int = 100_000
     """Publishers whose newest connection number is remembered."""
 
@@ -167,6 +169,8 @@ class Counters:
     routes_removed: int = 0
     routes_collected: int = 0
     """Routes that no subscription stood behind, found by the sweep: a fault of ours, mended."""
+    rerouted: int = 0
+    """Times that all routes of a home were added again, as leadership of a shard was forced."""
     group_given: int = 0
     """Messages that were given to members of shared groups."""
     group_taken_back: int = 0

@@ -28,8 +28,8 @@ class Dropped(NamedTuple):
     """It held messages with since <= position < until. Wall clocks are for people; 0: not known.
 
     reason: "period" (its time was over), "read" (all had read it), "lease" (a lease would have held it, and was passed over), "damaged",
-    "by hand", "store lost" (shards.replacement), "restored" (shards.restored); "" for generation 0, which stands for everything that is
-    remembered no more.
+    "by hand", "store lost" (shards.replacement), "restored" (shards.restored), "leadership forced" (shards.begun_anew); "" for generation
+    0, which stands for everything that is remembered no more.
     """
 
     generation: int

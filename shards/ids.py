@@ -32,3 +32,9 @@ def home_of_sub(number: int) -> int:
 def token_of_sub(number: int) -> int:
     """The owner token under which a subscription id was made."""
     return number >> 24 & 0xFFFFFFFF
+
+
+def stands_for(home: int) -> SubId:
+    """The id of a route that stands for all routes of subscriptions at home there, of which a shard does not know whether it has them
+    (shards.begun_anew).  No owner has the token 0."""
+    return sub_id(home, 0, 1)

@@ -29,15 +29,21 @@ from shards.rows import META, OWNER, ROUTE, pack_row, u64, unpack_row
 
 RESTORED = "restored"
 """Why the generation in the middle is gone."""
+INCARNATION_ROW = META + b"incarnation"
+"""That the copies of a shard have begun, of several sites (shards.begun_anew)."""
 _CONN_ROW = META + b"conn"
 _CONNECTIONS_PER_INCARNATION = 1 << 32
 _NO_EARLIER_WALL_MS = 1_577_836_800_000
 """The beginning of 2020. Counted from there, the wall clock fits into the positions of an incarnation for 142 years."""
 
 
-def begin_incarnation(engine: Engine, incarnation: int, routes: Iterable[Route], wall_ms: int, later_lost: bool = True) -> int:
+def begin_incarnation(
+    engine: Engine, incarnation: int, routes: Iterable[Route], wall_ms: int, later_lost: bool = True, reason: str = RESTORED,
+    more: Iterable[Op] = (),
+) -> int:  # fmt: skip
     """routes: of all subscriptions at home in other shards. wall_ms: now. later_lost: something may have been stored after the copy was
-    made; False: nobody is told of a loss. Returns the position at which the store goes on. Raises StoreFailed."""
+    made; False: nobody is told of a loss. reason: of it. more: goes into the same record. Returns the position at which the store goes
+    on. Raises StoreFailed."""
     infos = [GenerationInfo.decode(*row) for row in engine.scan(HOME_FAMILY, ROW_PREFIX, ROWS_END, 1 << 32)]
     currents = [info for info in infos if info.until is None]
     if not currents:
@@ -56,7 +62,7 @@ def begin_incarnation(engine: Engine, incarnation: int, routes: Iterable[Route],
     for info in currents:
         ops.append((HOME_FAMILY, *replace(info, until=until, sealed_age_ms=age_ms).encode()))
         if later_lost:
-            gone = Dropped(number, info.klass, until, since, made_wall_ms, wall_ms, wall_ms, RESTORED)
+            gone = Dropped(number, info.klass, until, since, made_wall_ms, wall_ms, wall_ms, reason)
             ops.append((HOME_FAMILY, *gone.encode()))
             number += 1
     for info in currents:
@@ -72,8 +78,10 @@ def begin_incarnation(engine: Engine, incarnation: int, routes: Iterable[Route],
         (HOME_FAMILY, OWNER, pack_row((token, ""))),
         (HOME_FAMILY, _CONN_ROW, pack_row((connection,))),
         (HOME_FAMILY, POSITION_ROW, pack_row((since,))),
+        # Of the sites from which it comes: those that share it from now on count anew.
+        (HOME_FAMILY, INCARNATION_ROW, None),
     ]
-    engine.write([*ops, *route_ops(routes)])
+    engine.write([*ops, *route_ops(routes), *more])
     engine.sync()
     return since
 

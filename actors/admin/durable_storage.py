@@ -8,13 +8,14 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import Body, FastAPI, Path, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from actors.admin.broker import Broker
 from actors.admin.errors import ANSWERS, Error, bad_request, not_found
 from actors.admin.shapes import API
-from actors.inquiry.sites import STORAGE, Refused, ShardInfo, Sites, declare_lost, forget, join, leave, look, set_replicas
+from actors.inquiry.sites import STORAGE, Refused, ShardInfo, Sites, declare_lost, force_leader, forget, join, leave, look, set_replicas
 from actors.sites.asked import ask, ask_info
+from actors.sites.forcing import ACCEPTED
 
 DISABLED = "Durable storage is disabled"
 SITES_MAX = 100
@@ -29,8 +30,18 @@ StorageName = Annotated[str, Path(min_length=1, max_length=100, pattern=r"^[^\x0
 NewSites = Annotated[
     list[Annotated[str, Body(max_length=100)]], Body(max_length=SITES_MAX, description="All sites that are to have replicas.")
 ]
+ShardName = Annotated[str, Path(min_length=1, max_length=10, pattern=r"^(\d+|all)$", description="A number, or all.")]
 Status = Literal["up", "down", "lost"]
 Change = Literal["joining", "leaving"]
+
+
+class NewLeader(BaseModel):
+    """accept_data_loss: what the replica of this site lacks is lost, and that is accepted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    site: Annotated[str, Field(min_length=1, max_length=100)]
+    accept_data_loss: bool = False
 
 
 class ShardOfSite(BaseModel):
@@ -162,6 +173,15 @@ def add(app: FastAPI, broker: Broker) -> None:
         if site.upper() not in {replica.site for one in known.shards for replica in one.replicas}:
             raise not_found("Site is not part of replica set")
         await change("leave", lambda: leave(known, site), site)
+        return JSONResponse("OK", 202)
+
+    @app.put(f"{ds}/storages/{{ds}}/shards/{{shard}}/leader", status_code=202, response_model=Literal["OK"], responses=_TAKEN, tags=TAGS)
+    async def force(ds: StorageName, shard: ShardName, wanted: NewLeader) -> JSONResponse:
+        """Go on from the replica of one site: the others that were in sync are gone for good."""
+        known = await sites()
+        _storage(ds)
+        words = (shard, wanted.site, ACCEPTED if wanted.accept_data_loss else "")
+        await change("force-leader", lambda: force_leader(known, shard, wanted.site), *words)
         return JSONResponse("OK", 202)
 
 

@@ -37,6 +37,17 @@ class SiteInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ForcedInfo:
+    """Leadership was forced.  at: UTC.  leader, gone: sites.  complete: nothing that was acknowledged was lost."""
+
+    incarnation: int
+    at: str
+    leader: str
+    gone: tuple[str, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ShardInfo:
     """leader, in_sync, eligible: sites; behind: entries that each of the others has not acknowledged.  With one site nobody leads."""
 
@@ -51,6 +62,9 @@ class ShardInfo:
     behind: Mapping[str, int] = field(default_factory=dict)
     writable: bool = True
     """Enough are in sync."""
+    incarnation: int = 1
+    forced: tuple[ForcedInfo, ...] = ()
+    """The last times, the oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +134,13 @@ def forget(known: Sites, site: str) -> None:
     if site.upper() != known.this:
         raise Refused(f"Site not found: {site}")
     raise Refused("Site is still up" if known.sites[0].up else "Site still has replicas of shards")
+
+
+def force_leader(known: Sites, shard: str, site: str) -> bool:
+    """Raises Refused, always: with one site there is nobody to go on without."""
+    if site.upper() != known.this:
+        raise Refused(f"Site not found: {site}")
+    raise Refused(
+        "There is one site, and it leads every shard. For a store that is lost there is `holdfast restore`, "
+        f"and `holdfast storage accept-loss` to go on without it: shard {shard}"
+    )

@@ -42,6 +42,7 @@ COUNTERS: Final = counters("holdfast_session", "session", {
     "retained": "Retained messages given to sessions.",
     "routes_removed": "Routes that were removed.",
     "routes_collected": "Routes that no subscription stood behind, found by the sweep: a fault of ours, and mended.",
+    "rerouted": "Times that all routes of a home were added again, as leadership of a shard was forced.",
     "group_given": "Messages that were given to members of durable shared groups, once for each member.",
     "group_taken_back": "Times that a member of one was away for long, and its home was asked for what it had.",
     "memory_attached": "Connections that got their session in memory.",

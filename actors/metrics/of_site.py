@@ -26,10 +26,13 @@ BEHIND: Final = Metric(
 )  # fmt: skip
 MOVING: Final = Metric("holdfast_replication_transitions", "gauge", ("shard", "type"), "Replicas to be added (add) or removed (del).")
 TAKEOVERS: Final = Metric("holdfast_replication_takeovers_total", "counter", _SHARD, "Epochs that began since this process did.")
+INCARNATION: Final = Metric(
+    "holdfast_replication_incarnation", "gauge", _SHARD, "Of the shard: 1, and one more for each time that leadership was forced.",
+)  # fmt: skip
 REGISTER_UP: Final = Metric("holdfast_register_up", "gauge", (), "1: the register answered when it was asked last.")
 REGISTER_FAILURES: Final = Metric("holdfast_register_failures_total", "counter", (), "Looks into the register that it did not answer.")
 METRICS: Final = (
-    SITES, LED, EPOCH, REPLICAS, IN_SYNC, WRITABLE, BEHIND, MOVING, TAKEOVERS, REGISTER_UP, REGISTER_FAILURES,
+    SITES, LED, EPOCH, REPLICAS, IN_SYNC, WRITABLE, BEHIND, MOVING, TAKEOVERS, INCARNATION, REGISTER_UP, REGISTER_FAILURES,
 )  # fmt: skip
 
 
@@ -58,6 +61,7 @@ class SiteFigures:
         for shard, now in seen.shards.items():
             name = str(shard)
             sheet.level(EPOCH, now.epoch, name)
+            sheet.level(INCARNATION, now.incarnation, name)
             sheet.level(REPLICAS, len(now.replicas), name)
             sheet.level(IN_SYNC, len(now.isr), name)
             sheet.level(WRITABLE, now.writable, name)

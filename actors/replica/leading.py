@@ -11,19 +11,26 @@ from __future__ import annotations
 
 import asyncio
 
+import structlog
+
+from actors.clocks import read_clocks
 from actors.replica.shell import ReplicaShell
+from actors.settings import store_options
 from actors.shard_client import look_again
 from actors.shard_serving import HELD_RETRY_SECONDS, ShardServing
 from actors.sites.whereabouts import Whereabouts
 from actors.topology import Topology
 from actors.wire import Wire
 from config.schema import Config
+from shards.begun_anew import begin_anew, begun
 from shards.committer import Record
 from shards.replication.committer import ReplicatedCommitter
 from shards.replication.events import Committed, Refused, Submit
 from shards.replication.leading import Handing, LeadingEngine
 
 LOOK_S = 0.01
+
+log = structlog.get_logger(__name__)
 
 
 class LeadingShard(ShardServing):
@@ -47,7 +54,7 @@ class LeadingShard(ShardServing):
         while True:
             engine = LeadingEngine(self._shell.copy.engine, self._position)
             self._engine = engine
-            await asyncio.to_thread(self._open_core)
+            await asyncio.to_thread(self._open_or_begin_anew, engine)
             if not engine.wanted:
                 break
             for submit in engine.wanted:
@@ -65,6 +72,17 @@ class LeadingShard(ShardServing):
         self._committed(self._told)
         await self._access.start()
         self._begin()
+
+    def _open_or_begin_anew(self, engine: LeadingEngine) -> None:
+        """The first who leads after leadership was forced says so in the log, before anything is served."""
+        cfg = self._shell.replica.cfg
+        assert cfg is not None, "it leads, and knows of no record"
+        if cfg.incarnation <= begun(engine):
+            self._open_core()
+            return
+        log.error("shard.begun_anew", shard=self._index, incarnation=cfg.incarnation, complete=cfg.complete, losses=repr(cfg.forced[-1]))
+        options = store_options(self._config)
+        begin_anew(engine, cfg.incarnation, cfg.complete, self._topology.n_shards, options, read_clocks().wall_ms)
 
     async def end(self, why: str) -> None:
         """In order: whoever is linked is cut off with this sentence, and what was taken is committed."""

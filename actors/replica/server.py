@@ -31,7 +31,7 @@ from actors.replica.naming import keep_named
 from actors.replica.peers import ROLE, Incoming, Peers
 from actors.replica.shell import ReplicaShell, Told
 from actors.replica.status import Status
-from actors.sites.following import Following
+from actors.sites.following import Following, begin_anew
 from actors.sites.keys import copy_key, shard_key
 from actors.sites.whereabouts import SeveralSites, shard_listens
 from actors.snapshot import settings_in_force
@@ -95,7 +95,7 @@ class ReplicaServer:
         self._wire = Wire.of(topology)
         self._where = SeveralSites(topology)
         await self._place_taken()
-        self._following = Following(self._where, self._moved)
+        self._following = Following(self._where, self._moved, forced=self._forced)
         self._status = Status(topology.run_dir, self._index)
         copy = await self._open_copy()
         name = incarnation_of(topology, "shard", self._index)
@@ -255,6 +255,11 @@ class ReplicaServer:
         self._peers.look_again()
         if self._leading is not None and self._serves:
             self._leading.look_again()
+
+    def _forced(self, shards: list[int]) -> None:
+        """Who does not lead has talked to copies of its own shard alone."""
+        if self._leading is not None and (others := [shard for shard in shards if shard != self._index]):
+            begin_anew(others)
 
     def _look(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)

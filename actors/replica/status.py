@@ -1,7 +1,7 @@
 """What a replica says of itself, for the site process and for people: a small file in the run directory, at changes and once a second.
 
 replica-N.json    shard, rid, role, epoch, leader, replicas, isr, elr, target, trans, last, commit, applied, behind,
-                  incarnation
+                  last_epoch
 """
 
 from __future__ import annotations
@@ -60,5 +60,5 @@ def row(shard: int, replica: Replica) -> dict[str, Any]:
         "target": None if cfg is None or cfg.target is None else list(cfg.target),
         "trans": None if cfg is None or cfg.trans is None else [cfg.trans.op, cfg.trans.site],
         "last": replica.last, "commit": replica.commit, "applied": replica.applied, "behind": replica.behind,
-        "incarnation": replica.incarnation,
+        "last_epoch": replica.last_epoch,
     }  # fmt: skip

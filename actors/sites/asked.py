@@ -11,7 +11,7 @@ import msgpack
 
 from actors.asking import NotReached
 from actors.endpoints import Endpoint
-from actors.inquiry.sites import Refused, Replica, ShardInfo, SiteInfo, Sites
+from actors.inquiry.sites import ForcedInfo, Refused, Replica, ShardInfo, SiteInfo, Sites
 from actors.links import Link, LinkClient
 from actors.sites.desk import AWAY, REFUSED, ROLE
 from actors.topology import Topology
@@ -70,6 +70,7 @@ def sites_of(row: dict[str, Any]) -> Sites:
         ShardInfo(**{
             **shard,
             "replicas": tuple([Replica(**each) for each in shard["replicas"]]),
+            "forced": tuple([ForcedInfo(**{**each, "gone": tuple(each["gone"])}) for each in shard["forced"]]),
             **{name: tuple(shard[name]) for name in ("transitions", "in_sync", "eligible")},
         })
         for shard in row["shards"]

@@ -21,7 +21,7 @@ PATTERN: Final = "replica-*.json"
 @dataclass(frozen=True, slots=True)
 class CopyStatus:
     """role: follower, leader.  epoch, leader: as it knows them.  last, commit, applied: places of its log.  behind: of a leader, entries
-    that each other replica has not acknowledged, by rid."""
+    that each other replica has not acknowledged, by rid.  last_epoch: of its last entry."""
 
     shard: int
     rid: str
@@ -32,6 +32,7 @@ class CopyStatus:
     commit: int = 0
     applied: int = 0
     behind: Mapping[str, int] = field(default_factory=dict)
+    last_epoch: int = 0
 
     @property
     def site(self) -> str:
@@ -49,6 +50,7 @@ class CopyStatus:
                 int(row["shard"]), str(row["rid"]), str(row["role"]), int(row["epoch"]), str(row["leader"] or ""),
                 int(row.get("last", 0)), int(row.get("commit", 0)), int(row.get("applied", 0)),
                 {str(rid): int(entries) for rid, entries in behind.items()} if isinstance(behind, dict) else {},
+                int(row.get("last_epoch", 0)),
             )  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError):
             return None

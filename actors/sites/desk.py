@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 import msgpack
@@ -17,6 +17,7 @@ import structlog
 from actors.inquiry.sites import STORAGE, Refused, Sites
 from actors.links import Link
 from actors.sites.changing import Change, Nonce, declare_lost, forget, join, leave, set_replicas
+from actors.sites.forcing import Around, force_leader
 from actors.sites.looking import Seen, look
 from shards.replication.ports import Outcome, RegisterAway
 from shards.replication.register import Register
@@ -28,7 +29,9 @@ TRIES_MAX: Final = 20
 """Looks of one command, while its changes meet those of others."""
 ASKED_MAX: Final = 16
 """Commands of one link at a time; with more it is closed."""
-VERBS: Final = ("info", "set-replicas", "join", "leave", "lost", "forget", "drain")
+FORCE: Final = "force-leader"
+"""Of a shard, a site, and a word (actors.sites.forcing)."""
+VERBS: Final = ("info", "set-replicas", "join", "leave", "lost", "forget", FORCE, "drain")
 
 log = structlog.get_logger(__name__)
 
@@ -43,8 +46,8 @@ class Office(Protocol):
     @property
     def replication_factor(self) -> int: ...
 
-    def up(self) -> Collection[str]:
-        """Sites, this one included."""
+    def around(self) -> Around:
+        """Which sites are up, this one included, and what their replicas say."""
 
     def info(self) -> Sites: ...
 
@@ -93,7 +96,7 @@ class Desk:
             return self._info
         if verb == "drain":
             return self._drain
-        if verb != "set-replicas" and len(words) != 1:
+        if verb != "set-replicas" and len(words) != (3 if verb == FORCE else 1):
             raise ValueError(f"{verb} of {len(words)} sites")
         return lambda: self._change(verb, words)
 
@@ -111,7 +114,7 @@ class Desk:
             raise RegisterAway("this site has not taken its place in the cluster yet; `holdfast status` says why")
         changed = False
         for _ in range(TRIES_MAX):
-            changes = decide(verb, words, await look(register), office.up(), office.replication_factor, office.nonce)
+            changes = decide(verb, words, await look(register), office.around(), office.replication_factor, office.nonce)
             if not changes:
                 return changed
             changed = True
@@ -120,12 +123,13 @@ class Desk:
                 break
         else:
             raise RegisterAway("the records of the shards change faster than this can be done; ask again")
-        log.info("replicas.asked", verb=verb, sites=words, storage=STORAGE, records=len(changes))
+        # To force is what somebody has to look at.
+        (log.error if verb == FORCE else log.info)("replicas.asked", verb=verb, sites=words, storage=STORAGE, records=len(changes))
         office.look_soon()
         return True
 
 
-def decide(verb: str, words: Sequence[str], seen: Seen, up: Collection[str], replication_factor: int, nonce: Nonce) -> list[Change]:
+def decide(verb: str, words: Sequence[str], seen: Seen, around: Around, replication_factor: int, nonce: Nonce) -> list[Change]:
     """Raises Refused."""
     match verb:
         case "set-replicas":
@@ -134,11 +138,13 @@ def decide(verb: str, words: Sequence[str], seen: Seen, up: Collection[str], rep
             return join(seen, words[0], replication_factor, nonce)
         case "leave":
             return leave(seen, words[0], replication_factor, nonce)
+        case "force-leader":
+            return force_leader(seen, words[0], words[1], words[2], around, nonce)
         case "lost":
-            return declare_lost(seen, words[0], up)
+            return declare_lost(seen, words[0], around.up)
         case _:
             assert verb == "forget", verb
-            return forget(seen, words[0], up)
+            return forget(seen, words[0], around.up)
 
 
 async def _tell(link: Link, number: Any, answer: Callable[[], Awaitable[Any]]) -> None:

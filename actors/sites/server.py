@@ -16,6 +16,7 @@ import asyncio
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +39,7 @@ from actors.sites.copies import CopyStatus, read_copies
 from actors.sites.desk import ROLE as ASKS
 from actors.sites.desk import Desk
 from actors.sites.door import Door
+from actors.sites.forcing import Around
 from actors.sites.looking import Seen, look
 from actors.sites.peers import ROLE as SITE
 from actors.sites.peers import Peers, Served, probe, stop_all
@@ -160,6 +162,11 @@ class SiteServer:
 
     def up(self) -> frozenset[str]:
         return self._peers.up() | {self._topology.site}
+
+    def around(self) -> Around:
+        now = asyncio.get_running_loop().time()
+        down_s = {site: now - since for site, since in self._down_since.items()}
+        return Around(self.up(), [*self._copies, *self._peers.copies()], down_s, time.time_ns() // 1_000_000)
 
     def info(self) -> Sites:
         said = standing(settings_of(self._topology), self._cluster.n_sites)

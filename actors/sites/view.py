@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 
-from actors.inquiry.sites import STORAGE, Replica, ShardInfo, SiteInfo, Sites
+from actors.inquiry.sites import STORAGE, ForcedInfo, Replica, ShardInfo, SiteInfo, Sites
 from actors.sites.changing import moving
 from actors.sites.copies import CopyStatus
 from actors.sites.looking import Seen
 from actors.sites.records import Cluster
 from actors.sites.whereabouts import LedBy, SiteAt
 from actors.sites.whereabouts import Sites as Places
-from shards.replication.configuration import NEVER_FORCED, Configuration, Rid, site_of
+from shards.replication.configuration import Configuration, Forced, Rid, site_of
 
 
 def places(here: str, cluster: Cluster, seen: Seen, up: Collection[str], copies: Iterable[CopyStatus]) -> Places:
@@ -21,14 +22,12 @@ def places(here: str, cluster: Cluster, seen: Seen, up: Collection[str], copies:
         site: SiteAt(site, record.host, record.port, record.n_gateways, record.name, site == here or site in up)
         for site, record in sorted(seen.sites.items())
     }
-    leads = {shard: LedBy(now.epoch, site_of(now.leader)) for shard, now in seen.shards.items() if now.epoch}
+    leads = {shard: LedBy(now.epoch, site_of(now.leader), now.incarnation) for shard, now in seen.shards.items() if now.epoch}
     for copy in copies:
         if copy.leader and copy.epoch > (leads[copy.shard].epoch if copy.shard in leads else 0):
-            leads[copy.shard] = LedBy(copy.epoch, site_of(Rid(copy.leader)))
-    # Offsets of before may be of what is lost, in whichever shard leadership was forced.
-    forced = sum(now.incarnation - NEVER_FORCED for now in seen.shards.values())
-    store = replace(cluster, incarnation=cluster.incarnation + forced).store
-    return Places(here, cluster.n_shards, sites, dict(sorted(leads.items())), store)
+            known = seen.shards.get(copy.shard)
+            leads[copy.shard] = LedBy(copy.epoch, site_of(Rid(copy.leader)), 1 if known is None else known.incarnation)
+    return Places(here, cluster.n_shards, sites, dict(sorted(leads.items())), _store(cluster, seen))
 
 
 def shown(here: str, n_shards: int, seen: Seen, up: Collection[str], copies: Iterable[CopyStatus], standing: str) -> Sites:
@@ -66,4 +65,18 @@ def _shard(shard: int, now: Configuration, up: Collection[str], leader: CopyStat
         eligible=tuple([site_of(rid).upper() for rid in sorted(now.elr)]),
         behind={site_of(Rid(rid)).upper(): entries for rid, entries in sorted(behind.items())},
         writable=now.writable,
+        incarnation=now.incarnation,
+        forced=tuple([_forced(each) for each in now.forced]),
     )  # fmt: skip
+
+
+def _forced(one: Forced) -> ForcedInfo:
+    at = datetime.fromtimestamp(one.wall_ms / 1000, UTC).isoformat(timespec="seconds")
+    return ForcedInfo(one.incarnation, at, site_of(one.leader).upper(), tuple([site_of(rid).upper() for rid in one.gone]), one.complete)
+
+
+def _store(cluster: Cluster, seen: Seen) -> str:
+    """Of which readers go on where they were: another one since leadership of any shard was forced."""
+    if not cluster.store:
+        return ""
+    return replace(cluster, incarnation=cluster.incarnation + sum(now.incarnation - 1 for now in seen.shards.values())).store

@@ -42,10 +42,11 @@ class SiteAt:
 
 @dataclass(frozen=True, slots=True)
 class LedBy:
-    """site: who leads in this epoch; empty: nobody yet."""
+    """site: who leads in this epoch; empty: nobody yet.  incarnation: of the shard; it grows when leadership is forced."""
 
     epoch: int
     site: str
+    incarnation: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Sites:
 
     def to_json(self) -> str:
         sites = [[each.site, each.host, each.port, each.n_gateways, each.name, each.up] for each in self.sites.values()]
-        leads = [[shard, each.epoch, each.site] for shard, each in sorted(self.leads.items())]
+        leads = [[shard, each.epoch, each.site, each.incarnation] for shard, each in sorted(self.leads.items())]
         return json.dumps([SITES_VERSION, self.here, self.n_shards, sites, leads, self.store])
 
     @staticmethod
@@ -71,7 +72,7 @@ class Sites:
         if version != SITES_VERSION:
             raise ValueError(f"{SITES_FILE} of version {version!r}, wanted {SITES_VERSION}")
         here, n_shards, sites, leads, store = rest
-        return Sites(here, n_shards, {row[0]: SiteAt(*row) for row in sites}, {row[0]: LedBy(row[1], row[2]) for row in leads}, store)
+        return Sites(here, n_shards, {row[0]: SiteAt(*row) for row in sites}, {row[0]: LedBy(*row[1:4]) for row in leads}, store)
 
     def replica(self, site: str, shard: int) -> Endpoint | None:
         """The process with the copy of this shard at that site."""

@@ -86,7 +86,8 @@ class LeadingEngine:
         self.wanted.append(Submit(Kind.RECORD, Record(self._position, ops).encode(), self._position))
 
     def sync(self) -> None:
-        raise AssertionError("what a leading shard has written is synced in the log")
+        """What the opening has written is synced in the log, before it is opened anew."""
+        assert self._handing is None, "what a leading shard has written is synced in the log"
 
     def _change(self, kind: Kind, family: int) -> None:
         if self._handing is not None:

@@ -134,9 +134,9 @@ class Replica:
         return self._own.writing.log.last
 
     @property
-    def incarnation(self) -> int:
-        """Of what it holds."""
-        return self._own.writing.log.incarnation
+    def last_epoch(self) -> int:
+        """Of its last entry."""
+        return self._own.writing.log.epoch_at(self.last) or 0
 
     @property
     def leader(self) -> Rid | None:

@@ -80,3 +80,18 @@ def test_members_of_two_sites_have_different_names(tmp_path: Path) -> None:
     """What a home takes for the successor of a gateway is one of the same site."""
     assert incarnation_of(topology(tmp_path), "gateway", 0).partition(":")[0] == f"gateway-0@{A}"
     assert incarnation_of(topology(tmp_path, several=False), "gateway", 0).partition(":")[0] == "gateway-0"
+
+
+async def test_who_talked_to_a_shard_of_before_is_told_that_leadership_was_forced(tmp_path: Path) -> None:
+    """Once for several; not of a shard that it hears of for the first time, nor of one that others lead now."""
+    tell_sites(tmp_path, sites(A, B))
+    told: asyncio.Queue[list[int]] = asyncio.Queue()
+    following = Following(whereabouts_of(topology(tmp_path)), lambda: None, EVERY_MS, told.put_nowait, 0.01)
+    following.start()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            tell_sites(tmp_path, replace(sites(B, B), leads={0: LedBy(2, B), 1: LedBy(2, A, 2), 2: LedBy(2, A, 3)}))
+            assert await told.get() == [1]
+    finally:
+        following.stop()
+    assert told.empty()

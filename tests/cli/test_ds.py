@@ -109,6 +109,7 @@ def test_a_stopped_broker_has_sites_and_replicas_that_are_down(directory: Path, 
         (("leave", "x", B), 1, "Unknown durable storage"),
         (("forget", A), 1, "Unable to forget site: Site still has replicas of shards"),
         (("forget", B), 1, f"Unable to forget site: Site not found: {B}"),
+        (("force-leader", "0", B), 1, f"Unable to force leadership: Site not found: {B}"),
     ],
 )
 def test_one_site_answers_those_who_would_move_replicas(directory: Path, words: tuple[str, ...], code: int, said: str) -> None:
