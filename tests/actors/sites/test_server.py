@@ -10,9 +10,10 @@ import pytest
 from actors.alarms import read_alarms
 from actors.sites.asked import ask, ask_info
 from actors.sites.claiming import CannotJoin
+from actors.sites.forcing import ACCEPTED
 from actors.sites.whereabouts import SITES_FILE, LedBy
 from actors.topology import Topology
-from shards.replication.configuration import Configuration, taken_over
+from shards.replication.configuration import Configuration, shrunk, taken_over
 from shards.replication.ports import RegisterAway
 from tests.actors.register.etcds import etcds, ready
 from tests.actors.sites.several import (
@@ -202,6 +203,38 @@ async def test_a_site_that_does_not_come_back_is_lost_leaves_and_is_forgotten(tm
             with pytest.raises(CannotJoin, match="was forgotten by an operator"):
                 await gone.start()
             await gone.stop()
+
+
+async def test_leadership_is_forced_when_all_that_were_in_sync_are_gone(tmp_path: Path) -> None:
+    """By the word that accepts it, once; every process of the site hears of the incarnation, and readers of another store."""
+    a, b, c = [site_id(number) for number in (1, 2, 3)]
+    with topologies(tmp_path, 3, n_shards=1) as three:
+        async with running(three[0]) as servers, register_of(three[0]) as register:
+            async with running(*three[1:]):
+                for topology in three:
+                    await made(topology, 1)
+                await until(lambda: bool(servers[0]._seen.shards))
+                await changed(register, 0, lambda now: taken_over(now, rid(2), "n"))
+                await changed(register, 0, lambda now: shrunk(now, rid(1), "m"))
+                says(three[1], 0, role="leader", epoch=1, leader=rid(2), last=20, last_epoch=1)
+                says(three[0], 0, epoch=1, leader=rid(2), last=12, last_epoch=1)
+                await until(lambda: any(copy.site == b for copy in servers[0].around().copies))
+                with pytest.raises(Exception, match="goes on by itself"):
+                    await ask(three[0], "force-leader", "0", a, ACCEPTED)
+            await until(lambda: servers[0].up() == {a} and b in servers[0].around().down_s)
+            store = told(three[0]).store
+            for words in (("0", a, ""), ("all", a.upper(), "")):
+                why = rf"in sync {b.upper()} \(down for \d+ s\), {c.upper()} .* its log reaches entry 12 of epoch 1"
+                with pytest.raises(Exception, match=why):
+                    await ask(three[0], "force-leader", *words)
+            assert await ask(three[0], "force-leader", "all", a, ACCEPTED) is True
+            assert await ask(three[0], "force-leader", "0", a, ACCEPTED) is False
+            await until(lambda: told(three[0]).leads[0].incarnation == 2)
+            assert told(three[0]).leads_here(0) and told(three[0]).store != store
+            (shard,) = (await ask_info(three[0])).shards
+            (loss,) = shard.forced
+            assert (shard.leader, shard.in_sync, shard.incarnation) == (a.upper(), (a.upper(),), 2)
+            assert (loss.leader, loss.gone, loss.complete) == (a.upper(), (b.upper(), c.upper()), False)
 
 
 def _without_lost(now: Configuration) -> Configuration:
