@@ -26,6 +26,7 @@ from actors.pump import settle_gc
 from actors.register.chosen import asked_register
 from actors.replica.copy import FORMER, Copy, erase_copy, open_copy, put_aside
 from actors.replica.draining import heir, is_drained
+from actors.replica.former import told_of_former
 from actors.replica.leading import LeadingShard
 from actors.replica.naming import keep_named
 from actors.replica.peers import ROLE, Incoming, Peers
@@ -43,8 +44,9 @@ from shards.clock import AgeClock, AgeMark
 from shards.engine import HOME_FAMILY, Engine, StoreFailed, StoreFull, StoreInUse
 from shards.housekeeping import AGE_ROW
 from shards.replication.bounds import RETAINED, Retained
-from shards.replication.configuration import Configuration, Rid, site_of
+from shards.replication.configuration import Configuration, site_of
 from shards.replication.events import Committed, Dismissed, HandOver, Serve, SteppedDown, Superseded
+from shards.replication.membership import former
 from shards.replication.register import Register
 from shards.replication.replica import Replica
 from shards.steady import WALL_ROW, SteadyClock, WallRow
@@ -81,7 +83,8 @@ class ReplicaServer:
         self._renewing: asyncio.Task[None] | None = None
         self._looks = 0
         self._age_row: bytes | None = None
-        self._formers: list[Rid] = []
+        self._anew = ""
+        """Why the former copy of this site is still counted on."""
         self._remembered: Configuration | None = None
 
     # ------------------------------------------------------------------ the server
@@ -286,23 +289,20 @@ class ReplicaServer:
             self._shell.bring(HandOver(to))
 
     def _look_for_former(self, replica: Replica) -> None:
-        """Only an operator can say that the former copy of this site does not come back: it may be on a disk that is not mounted."""
-        site, cfg = self._topology.site, replica.cfg
-        formers = [] if cfg is None or replica.rid in cfg.replicas else [rid for rid in sorted(cfg.replicas) if site_of(rid) == site]
-        if formers == self._formers:
+        """A copy that was made anew takes the place of the former one of its site by itself; it is an alarm until it has."""
+        cfg = replica.cfg
+        gone = None if cfg is None else former(cfg, replica.rid)
+        cause = "" if cfg is None or gone is None else told_of_former(self._index, cfg, gone)
+        if cause == self._anew:
             return
-        self._formers = formers
+        self._anew = cause
         name = member_name("shard", self._index)
-        if not formers:
+        if cause:
+            log.error("copy.another", shard=self._index, rid=replica.rid, cause=cause)
+            raise_alarm(self._topology.run_dir, Alarm(name, COPY, cause))
+        else:
             clear_alarm(self._topology.run_dir, name, COPY)
-            return
-        say = f"`holdfast ds leave all {site.upper()}` and then `holdfast ds join all {site.upper()}`"
-        cause = (
-            f"this site's copy of shard {self._index} is a new and empty one, and {formers[0]} is counted on: "
-            f"bring back the disk it is on, or say {say} to have it made from the others"
-        )
-        log.error("copy.another", shard=self._index, rid=replica.rid, cause=cause)
-        raise_alarm(self._topology.run_dir, Alarm(name, COPY, cause))
+            log.info("copy.counted", shard=self._index, rid=replica.rid)
 
     def _tell_steady(self) -> None:
         """Steady time of the store, for the gateways of this site, as its rows have it."""

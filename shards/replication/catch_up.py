@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shards.replication.bounds import RESEND_MS, TRANSFER_IDLE_MS
+from shards.replication.bounds import ACK_MS, RESEND_MS, TRANSFER_IDLE_MS
 from shards.replication.configuration import Rid
 from shards.replication.events import (
     BeginTransfer,
@@ -45,9 +45,9 @@ class Offering:
         return None if self._to is None else self._own.applied.index if self._made is None else self._made.index
 
     def want(self, peer: Peer, epoch: int) -> None:
-        """This copy cannot be served from the log. Somebody else may have its turn first."""
+        """This copy cannot be served from the log. Somebody else may have its turn first; who does not answer has none."""
         own = self._own
-        if self._to is None:
+        if self._to is None and own.now_ms - peer.heard_ms < ACK_MS:
             self._to, self._moved_ms, self._made = peer.rid, own.now_ms, None
             self._number += 1
             own.out.append(MakeCheckpoint(self._number))

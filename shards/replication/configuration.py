@@ -13,7 +13,8 @@ Words:
 
 Always holds (see `breach`):
 1. the version grows by one; the epoch grows by one when a takeover is made, also by the replica that led before, and never otherwise;
-2. only a member of isr or elr takes over; only the leader changes isr and replicas, and only one replica at a time;
+2. only a member of isr or elr takes over; only the leader changes isr and replicas, and only one replica at a time, or one for another of
+   the same site;
 3. while at least min_isr are in sync the elr is empty;
 4. the incarnation grows by one when leadership is forced, and never otherwise.
 """
@@ -189,6 +190,15 @@ def removed(now: Configuration, rid: Rid, nonce: str) -> Configuration:
     return replace(_with(now, now.replicas - {rid}, now.isr - {rid}, nonce), trans=_done(now, "del", rid))
 
 
+def replaced(now: Configuration, former: Rid, by: Rid, nonce: str) -> Configuration:
+    """`by` was made anew on the site of `former`, whose disk is gone, and has caught up: it takes that place, in sync at once. The former
+    one is out of the isr already, so nothing is believed of `by` for its sake. The acknowledgement of `by` must be needed from before this
+    is proposed."""
+    assert former in now.replicas - now.isr and by not in now.replicas, f"{by} cannot take the place of {former} in {now}"
+    assert site_of(former) == site_of(by), f"{by} is on another site than {former}"
+    return _with(now, now.replicas - {former} | {by}, now.isr | {by}, nonce)
+
+
 def may_remove(now: Configuration, rid: Rid) -> bool:
     """Enough are in sync before, and enough of the rest after it."""
     left = len(now.replicas - {rid})
@@ -222,9 +232,12 @@ def breach(before: Configuration, after: Configuration) -> str | None:
         return _bad_takeover(before, after)
     if after.leader != before.leader:
         return f"{after.leader} leads the epoch {after.epoch} of {before.leader}"
-    if len(joined | gone) > 1:
+    if joined and gone:
+        if (found := _bad_replacement(before, after)) is not None:
+            return found
+    elif len(joined | gone) > 1:
         return f"more than one replica changes: {sorted(joined | gone)}"
-    if (joined or gone) and not (before.writable and after.writable):
+    elif (joined or gone) and not (before.writable and after.writable):
         return f"the replicas change while too few are in sync: {sorted(before.isr)}, then {sorted(after.isr)}"
     if len(before.isr ^ after.isr) > 1:
         return f"more than one replica joins or leaves the isr: {sorted(before.isr ^ after.isr)}"
@@ -248,6 +261,17 @@ def _bad_force(before: Configuration, after: Configuration) -> str | None:
         return f"{after.leader} is forced to lead and is no replica of {sorted(before.replicas)}, or nobody has led before"
     if after != forced(before, after.leader, after.target or (), after.forced[-1].wall_ms, after.nonce):
         return f"incarnation {after.incarnation} follows {before.incarnation}, and it is not by forcing {after.leader}"
+    return None
+
+
+def _bad_replacement(before: Configuration, after: Configuration) -> str | None:
+    joined, gone = after.replicas - before.replicas, before.replicas - after.replicas
+    if len(joined) > 1 or len(gone) > 1 or {site_of(rid) for rid in joined} != {site_of(rid) for rid in gone}:
+        return f"more than one replica changes: {sorted(joined | gone)}"
+    if gone & before.isr:
+        return f"{sorted(joined)} takes the place of {sorted(gone)} in the isr {sorted(before.isr)}"
+    if not joined <= after.isr:
+        return f"{sorted(joined)} takes the place of {sorted(gone)} and is not in sync"
     return None
 
 

@@ -15,11 +15,11 @@ from collections import deque
 from shards.engine import StoreFull
 from shards.replication.bounds import ACK_MS, LEARNER_MS, LEARNERS_MAX, UNCOMMITTED_BYTES_MAX
 from shards.replication.catch_up import Offering
-from shards.replication.configuration import REPLICAS_MAX, Configuration, Rid, added, claimed, may_remove, removed, site_of
+from shards.replication.configuration import REPLICAS_MAX, Configuration, Rid, added, claimed, may_remove, removed, replaced, site_of
 from shards.replication.entry import BEFORE_FIRST, PAYLOAD_BYTES_MAX, Entry, Kind
 from shards.replication.events import Committed, Refused, Serve, Submit
 from shards.replication.in_sync import InSync, caught_up
-from shards.replication.membership import next_step, obsolete, of_site
+from shards.replication.membership import former, next_step, obsolete, of_site
 from shards.replication.messages import Ack, Hello, Nak, Yield
 from shards.replication.own import Own
 from shards.replication.peers import Peer, replicate
@@ -82,21 +82,26 @@ class Leading:
     def refused(self, source: Rid, nak: Nak) -> None:
         peer = self.peers.get(source)
         if peer is not None and nak.epoch == self.epoch:
-            peer.refused(nak.hint, self._own.writing.log.last)
+            peer.refused(nak.hint, self._own.writing.log.last, self._own.now_ms)
 
     def hello(self, source: Rid, hello: Hello) -> None:
-        """Somebody wants to catch up. Only who was asked for is served; who is not wanted any more is forgotten after a while, and then
-        reads in the register that it is not."""
+        """Somebody wants to catch up: who was asked for, or who is to take the place of a former copy of its site. Who is not wanted any
+        more is forgotten after a while, and then reads in the register that it is not."""
         cfg, now_ms = self.in_sync.cfg, self._own.now_ms
-        if cfg.trans is None or cfg.trans.op != "add" or site_of(source) != cfg.trans.site or hello.incarnation != cfg.incarnation:
+        anew = former(cfg, source) is not None
+        if hello.incarnation != cfg.incarnation:
+            return
+        if not anew and (cfg.trans is None or cfg.trans.op != "add" or site_of(source) != cfg.trans.site):
             return
         peer = self.peers.get(source)
         if peer is None:
-            if len(self.peers) - len(cfg.replicas - {self._own.rid}) >= LEARNERS_MAX:
+            # Of each kind: a site can be added only while enough are in sync, and that may hang on who was made anew.
+            learners = [rid for rid in self.peers.keys() - cfg.replicas if (former(cfg, rid) is not None) == anew]
+            if len(learners) >= LEARNERS_MAX:
                 return
             last = self._own.writing.log.last
             peer = self.peers[source] = Peer(source, min(hello.last, last), last, now_ms)
-        peer.hello_ms = now_ms
+        peer.hello_ms = peer.heard_ms = now_ms
 
     def hand_over(self, to: Rid) -> None:
         """Take nothing more until `to` has everything and leads, or does not in time."""
@@ -114,7 +119,7 @@ class Leading:
             own.send(heir.rid, Yield(self.epoch))
         self._meet(self.in_sync.cfg)
         if own.writing.stable_epoch == self.epoch and self.in_sync.settled:
-            new = self.in_sync.change(self.peers, self.begin) or self._step()
+            new = self.in_sync.change(self.peers, self.begin) or self._replacement() or self._step()
             if new is not None:
                 self.in_sync.propose(new)
 
@@ -170,6 +175,15 @@ class Leading:
         for rid in sorted(self.peers.keys() - known):
             if own.now_ms - self.peers[rid].hello_ms >= LEARNER_MS:
                 del self.peers[rid]
+
+    def _replacement(self) -> Configuration | None:
+        """A copy that was made anew takes the place of the former one of its site, when that is out of the isr and it has caught up."""
+        own, cfg = self._own, self.in_sync.cfg
+        for rid in sorted(self.peers.keys() - cfg.replicas):
+            gone = former(cfg, rid)
+            if gone is not None and gone not in cfg.isr and caught_up(own, self.peers[rid], self.begin):
+                return replaced(cfg, gone, rid, own.nonce())
+        return None
 
     def _step(self) -> Configuration | None:
         """One step of membership, of the one that is claimed, or claiming the next."""

@@ -42,3 +42,18 @@ def of_site(now: Configuration, site: str) -> Rid | None:
     """The replica on this site, if there is one."""
     found = sorted(rid for rid in now.replicas if site_of(rid) == site)
     return found[0] if found else None
+
+
+def former(now: Configuration, rid: Rid) -> Rid | None:
+    """Whose place this copy is to take: its site has a replica, and that is another copy, of a disk that the site has no more. None:
+    nobody's.
+
+    Also on a site that is to leave: with too few in sync nothing can be moved, and this may be the one that is missing."""
+    return None if rid in now.replicas else of_site(now, site_of(rid))
+
+
+def is_outside(now: Configuration, rid: Rid) -> bool:
+    """It is no replica and is to become one: its site is to be added, or its copy was made anew."""
+    if rid in now.replicas:
+        return False
+    return (now.trans is not None and now.trans.site == site_of(rid)) or former(now, rid) is not None

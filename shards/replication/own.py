@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from shards.replication.configuration import Configuration, Rid
+from shards.replication.configuration import Configuration, Rid, site_of
 from shards.replication.events import Effect, Send
 from shards.replication.messages import Hello, Message
 from shards.replication.writing import Writing
@@ -61,7 +61,7 @@ class Own:
         if not log.promised and log.incarnation < cfg.incarnation:
             self.writing.promise(cfg.epoch, cfg.incarnation)
         if log.incarnation == cfg.incarnation:
-            for rid in sorted(cfg.replicas):
+            for rid in sorted(each for each in cfg.replicas if site_of(each) != site_of(self.rid)):
                 self.send(rid, Hello(log.last, log.incarnation))
 
     def commit_upto(self, index: int) -> None:

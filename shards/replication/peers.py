@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from shards.replication.bounds import APPEND_BYTES, APPEND_ENTRIES, HEARTBEAT_MS, RESEND_MS, WINDOW_APPENDS
+from shards.replication.bounds import ACK_MS, APPEND_BYTES, APPEND_ENTRIES, HEARTBEAT_MS, RESEND_MS, WINDOW_APPENDS
 from shards.replication.configuration import Rid
 from shards.replication.messages import Append
 from shards.replication.own import Own
@@ -26,7 +26,7 @@ from shards.replication.ports import Log
 class Peer:
     """match: acknowledged. sent: the end of what was sent. window: the ends of unanswered messages. goal: where the log ended when it was
     last caught up, and goal_ms when that was. lacks: the log does not go back to where it is. probe: behind which entry the one message was
-    sent that looks for where both agree; None: that is known."""
+    sent that looks for where both agree; None: that is known. heard_ms: when it has answered last."""
 
     rid: Rid
     sent: int
@@ -39,8 +39,10 @@ class Peer:
     lacks: bool = False
     probe: int | None = None
     hello_ms: int = 0
+    heard_ms: int = -ACK_MS
 
     def acked(self, upto: int, last: int, now_ms: int) -> None:
+        self.heard_ms = now_ms
         if upto > self.match:
             self.match, self.moved_ms = upto, now_ms
         self.sent = max(self.sent, self.match)
@@ -51,9 +53,10 @@ class Peer:
         if self.match >= self.goal:
             self.goal, self.goal_ms = last, now_ms
 
-    def refused(self, hint: int, last: int) -> None:
+    def refused(self, hint: int, last: int, now_ms: int) -> None:
         """It has not what a message built on. A hint that is no lower than what is being tried comes late; but one whose log was taken for
         too short is believed."""
+        self.heard_ms = now_ms
         at = max(self.match, min(hint, last))
         if self.probe is None or self.lacks or at < self.probe:
             self.probe = self.sent = at

@@ -24,7 +24,7 @@ from shards.replication.bounds import (
     Retained,
 )
 from shards.replication.catch_up import Receiving
-from shards.replication.configuration import Configuration, Rid, site_of
+from shards.replication.configuration import Configuration, Rid
 from shards.replication.entry import Entry, Kind
 from shards.replication.events import (
     Apply,
@@ -53,6 +53,7 @@ from shards.replication.events import (
 )  # fmt: skip
 from shards.replication.follower import Following
 from shards.replication.leader import Leading
+from shards.replication.membership import is_outside
 from shards.replication.messages import Ack, Append, Chunk, Hello, Message, Nak, Offer, Pull, Yield
 from shards.replication.own import Applied, Own
 from shards.replication.ports import Log
@@ -259,9 +260,10 @@ class Replica:
             self._leading.tick()
             return
         self._receiving.tick()
-        self._taking_over.tick(self._following.heard_ms)
         cfg = own.cfg
-        if cfg is not None and own.rid not in cfg.replicas and cfg.trans is not None and cfg.trans.site == site_of(own.rid):
+        outside = cfg is not None and is_outside(cfg, own.rid)
+        self._taking_over.tick(self._following.heard_ms, outside)
+        if cfg is not None and outside:
             own.ask_to_join(cfg)
 
     def _read(self, now: Configuration | None) -> None:
@@ -278,7 +280,7 @@ class Replica:
             own.out.append(Superseded(now.incarnation))
             return
         self._begin(self._taking_over.read(now, self._following.heard_ms))
-        if now is not None and own.rid not in now.replicas and (now.trans is None or now.trans.site != site_of(own.rid)):
+        if now is not None and own.rid not in now.replicas and not is_outside(now, own.rid):
             own.out.append(Dismissed())
 
     # ---- roles

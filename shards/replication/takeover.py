@@ -6,7 +6,7 @@ leads. A process that was started anew remembers none: it takes over under the n
 
 from __future__ import annotations
 
-from shards.replication.bounds import ELIGIBLE_MS, FAILOVER_MS, RANK_MS, REGISTER_MS
+from shards.replication.bounds import ELIGIBLE_MS, FAILOVER_MS, LOOK_MS, RANK_MS, REGISTER_MS
 from shards.replication.configuration import Configuration, taken_over
 from shards.replication.events import Propose, ReadRegister
 from shards.replication.own import Own
@@ -28,9 +28,10 @@ class TakingOver:
         self._hurry = True
         """The first look is at once, and so is one after the leader has yielded."""
 
-    def tick(self, heard_ms: int) -> None:
+    def tick(self, heard_ms: int, outside: bool) -> None:
+        """outside: it is no replica yet, so nobody but the register tells it when it is."""
         own = self._own
-        waited = self._hurry or own.now_ms - heard_ms >= self._patience_ms()
+        waited = self._hurry or own.now_ms - heard_ms >= self._patience_ms() or (outside and own.now_ms - self._asked_ms >= LOOK_MS)
         if not self._asked and waited and own.now_ms - self._asked_ms >= REGISTER_MS:
             self._look()
 

@@ -142,9 +142,10 @@ class MemoryLog:
 
 
 class Disk:
-    """Of one copy: outlives its processes. `half`: files of a checkpoint that are not installed."""
+    """Of one copy, with its number on its site: outlives its processes. `half`: files of a checkpoint that are not installed."""
 
-    def __init__(self) -> None:
+    def __init__(self, copy: int = 1) -> None:
+        self.copy = copy
         self.log = MemoryLog()
         self.engine = MemoryEngine()
         self.half: dict[int, bytearray] = {}

@@ -20,6 +20,8 @@ GONE = 0.5
 
 
 class Forcing(Simulation):
+    loses_disks = False
+
     def __init__(self, seed: int) -> None:
         self._behind = NOBODY
         super().__init__(seed)

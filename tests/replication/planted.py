@@ -6,6 +6,7 @@ comes, a checkpoint that is not installed at once.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from shards.engine import StoreFailed
@@ -17,11 +18,13 @@ from shards.replication.events import Install, Submit
 from shards.replication.follower import Following
 from shards.replication.in_sync import InSync
 from shards.replication.leader import Leading
-from shards.replication.messages import Ack, Append, Hello, Message
+from shards.replication.membership import former
+from shards.replication.messages import Ack, Append, Message
 from shards.replication.peers import Peer
 from shards.replication.replica import Replica
 from shards.replication.takeover import TakingOver
 from tests.contracts.planting import Planting, faults
+from tests.replication import register
 
 # ---- on the disk
 
@@ -289,14 +292,46 @@ def who_once_lacked_something_lacks_it_for_ever(planting: Planting) -> None:
 
 
 def who_is_not_wanted_any_more_keeps_its_place(planting: Planting) -> None:
-    hello = Leading.hello
+    meet = Leading._meet
 
-    def planted(self: Leading, source: Rid, message: Hello) -> None:
-        if source in self.peers:
-            self.peers[source].hello_ms = self._own.now_ms
-        hello(self, source, message)
+    def planted(self: Leading, cfg: Configuration) -> None:
+        for peer in self.peers.values():
+            if peer.hello_ms:
+                peer.hello_ms = self._own.now_ms
+        meet(self, cfg)
 
-    planting.replace(Leading, "hello", planted)
+    planting.replace(Leading, "_meet", planted)
+
+
+def a_copy_made_anew_is_counted_before_it_has_caught_up(planting: Planting) -> None:
+    replacement = Leading._replacement
+
+    def planted(self: Leading) -> Configuration | None:
+        match, commit = {rid: peer.match for rid, peer in self.peers.items()}, max(self._own.commit, self.begin)
+        for rid in self.peers.keys() - self.in_sync.cfg.replicas:
+            self.peers[rid].match = commit
+        try:
+            return replacement(self)
+        finally:
+            for rid, peer in self.peers.items():
+                peer.match = match[rid]
+
+    planting.replace(Leading, "_replacement", planted)
+
+
+def a_copy_made_anew_inherits_that_the_former_was_in_sync(planting: Planting) -> None:
+    def planted(self: Leading) -> Configuration | None:
+        cfg = self.in_sync.cfg
+        for rid in sorted(self.peers.keys() - cfg.replicas):
+            gone = former(cfg, rid)
+            if gone is not None and gone != self._own.rid:
+                heir = {gone: rid}
+                replicas, isr, elr = (frozenset(heir.get(each, each) for each in some) for some in (cfg.replicas, cfg.isr, cfg.elr))
+                return replace(cfg, ver=cfg.ver + 1, replicas=replicas, isr=isr, elr=elr, nonce=self._own.nonce())
+        return None
+
+    planting.replace(Leading, "_replacement", planted)
+    planting.replace(register, "breach", lambda before, after: None)
 
 
 def what_was_refused_is_there(planting: Planting) -> None:
@@ -350,6 +385,8 @@ ALL = faults(
     a_log_that_does_not_fit_its_data_is_kept,
     who_once_lacked_something_lacks_it_for_ever,
     who_is_not_wanted_any_more_keeps_its_place,
+    a_copy_made_anew_is_counted_before_it_has_caught_up,
+    a_copy_made_anew_inherits_that_the_former_was_in_sync,
     what_was_refused_is_there,
     a_broken_disk_is_used_further,
 )

@@ -15,6 +15,7 @@ from shards.replication.applying import applied_in
 from shards.replication.configuration import Configuration, Rid, first, rid_of, site_of, targeted
 from shards.replication.entry import Entry, Kind
 from shards.replication.events import Committed, Failed, HandOver, Refused, Serve, SteppedDown
+from tests.replication.losing_disks import EVERY_MS, FIRST_MS, LosingDisks
 from tests.replication.register import SimRegister
 from tests.replication.shard import Producer, SimShard
 from tests.replication.site import Site
@@ -22,6 +23,8 @@ from tests.replication.world import Violation, World
 
 NAMES = ("a", "b", "c", "d", "e")
 BREAKING_MS = 25_000
+LOSING = 4
+"""Every so many histories sites lose their disks too."""
 HEALING_MS = 90_000
 POSITIONS_PER_INCARNATION = 1_000_000
 
@@ -63,6 +66,8 @@ class Incarnation:
 class Simulation:
     """plant: changes the replica of a site that has just started (planted faults)."""
 
+    loses_disks = True
+
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
         replicas = frozenset(rid_of(name, "1") for name in NAMES[:3])
@@ -75,10 +80,13 @@ class Simulation:
         self.cut_ways: set[tuple[str, str]] = set()
         self.slow_ms = 0
         self._shards: dict[str, tuple[int, SimShard]] = {}
+        self.disks = LosingDisks(self.world, self.sites)
         self.producers = [Producer(b"p%d" % number, self.world, self) for number in range(3)]
         for site in self.sites.values():
             site.start()
         self.world.later(1500, self._break)
+        if self.loses_disks and seed % LOSING == LOSING - 1:
+            self.world.later(FIRST_MS, self._lose)
 
     def run(self) -> None:
         self.world.run(BREAKING_MS)
@@ -121,12 +129,13 @@ class Simulation:
             return
         index, epoch = known.last, known.history[known.last].epoch
         for rid in sorted(now.isr | now.elr):
-            site = self.sites[site_of(rid)]
-            log = site.disk.log
-            if index < log.first:
+            disk = self.disks.of(rid)
+            if disk is None:
+                continue  # it is lost, so it leads nobody; the others are looked at
+            if index < disk.log.first:
                 continue
-            stable = log.stable()
-            if site.rid != rid or index - log.first >= len(stable) or stable[index - log.first].epoch != epoch:
+            log, stable = disk.log, disk.log.stable()
+            if index - log.first >= len(stable) or stable[index - log.first].epoch != epoch:
                 raise Violation(f"{index} is committed, and {rid}, who may lead, has not got it on its disk")
 
     def _changed(self, before: Configuration, now: Configuration) -> None:
@@ -225,6 +234,11 @@ class Simulation:
                 pass
         world.later(world.between(50, 900), self._break)
 
+    def _lose(self) -> None:
+        if not self.world.healing:
+            self.disks.turn(self.register.now)
+            self.world.later(EVERY_MS, self._lose)
+
     def _end(self, site: Site, life: int, power: bool) -> None:
         if site.alive and site.life == life:
             site.end(power)
@@ -254,6 +268,8 @@ class Simulation:
 
     def _whole(self) -> bool:
         now = self.register.now
+        if now.replicas & self.disks.gone.keys():
+            return False
         if now.isr != now.replicas or now.trans is not None or not all(producer.resting and producer.done for producer in self.producers):
             return False
         if now.target is not None and {site_of(rid) for rid in now.replicas} != set(now.target):

@@ -84,8 +84,9 @@ class Site:
     def __init__(self, name: str, around: Surroundings) -> None:
         self.name = name
         self.around = around
-        self.disk = Disk()
         self.copies = 1
+        """Made so far."""
+        self.disk = Disk()
         self.life = 0
         self.alive = False
         self.replica: Replica
@@ -96,7 +97,7 @@ class Site:
 
     @property
     def rid(self) -> Rid:
-        return rid_of(self.name, str(self.copies))
+        return rid_of(self.name, str(self.disk.copy))
 
     def start(self) -> None:
         self.life += 1
@@ -115,6 +116,20 @@ class Site:
             self.alive = False
             self.life += 1
             self.disk.crash(power, self._world.rng, kept)
+
+    def lose_disk(self, back: Disk | None) -> tuple[Rid, Disk]:
+        """Its power goes, and it comes back with another disk, or with an empty one. What it had."""
+        self._world.happened["disk lost" if back is None else "disk back"] += 1
+        lost = self.rid, self.disk
+        self.end(power=True)
+        self.life += 1
+        self._world.note(self.name, "has another disk")
+        self.disk = self._anew() if back is None else back
+        return lost
+
+    def _anew(self) -> Disk:
+        self.copies += 1
+        return Disk(self.copies)
 
     def bring(self, event: Event) -> None:
         if self.alive:
@@ -211,9 +226,8 @@ class Site:
 
     def begin_anew(self) -> None:
         """With another disk, and so as another copy."""
-        self.alive, self.disk = False, Disk()
+        self.alive, self.disk = False, self._anew()
         self.life += 1
-        self.copies += 1
         self._world.later(self._world.between(10, 500), self._again, self.life)
 
     def _keeps_quiet(self, message: Message) -> None:

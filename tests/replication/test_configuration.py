@@ -22,6 +22,7 @@ from shards.replication.configuration import (
     forced,
     may_remove,
     removed,
+    replaced,
     rid_of,
     shrunk,
     site_of,
@@ -176,6 +177,23 @@ def test_one_replica_joins_or_leaves_at_a_time() -> None:
     )
 
 
+def test_a_copy_made_anew_takes_the_place_of_the_former_which_is_out_of_the_isr() -> None:
+    """In sync at once, also when too few were: what is committed is with those who are in sync, and with nobody by its name."""
+    anew = rid_of("site-c", "2")
+    without = shrunk(LED, C, "n2")
+    now = replaced(without, C, anew, "n3")
+    assert breach(without, now) is None and now.replicas == now.isr == {A, B, anew}
+    alone = shrunk(without, B, "n3")
+    now = replaced(alone, C, anew, "n4")
+    assert breach(alone, now) is None and now.isr == {A, anew} and not now.elr and now.writable
+    inherited = replace(LED, ver=3, replicas=frozenset((A, B, anew)), isr=frozenset((A, B, anew)))
+    assert "takes the place" in str(breach(LED, inherited)) and "in the isr" in str(breach(LED, inherited))
+    lagging = replace(without, ver=4, replicas=frozenset((A, B, anew)))
+    assert "is not in sync" in str(breach(without, lagging))
+    elsewhere = replace(without, ver=4, replicas=frozenset((A, B, D)), isr=frozenset((A, B, D)))
+    assert "more than one replica changes" in str(breach(without, elsewhere))
+
+
 @pytest.mark.parametrize(
     ("after", "why"),
     [
@@ -197,13 +215,13 @@ def test_whatever_the_changes_make_may_follow_and_can_be_read() -> None:
     """Random walks over all of them: `breach` and the functions say the same rules."""
     rng = random.Random(2)
     names = [rid_of(f"s{number}", "1") for number in range(6)]
-    changes = 0
+    changes = copies = 0
     for _ in range(60):
         now = first(frozenset(names[: rng.randint(1, 5)]), "")
         for _ in range(60):
             by: Rid = rng.choice(names)
             nonce = f"{rng.random()}"
-            match rng.randrange(5):
+            match rng.randrange(6):
                 case 0 if now.may_lead(by):
                     after = taken_over(now, by, nonce)
                 case 1 if now.epoch and by in now.isr - {now.leader}:
@@ -214,13 +232,18 @@ def test_whatever_the_changes_make_may_follow_and_can_be_read() -> None:
                     after = added(now, by, nonce)
                 case 4 if now.epoch and by in now.replicas - {now.leader} and may_remove(now, by):
                     after = removed(now, by, nonce)
+                case 5 if now.epoch and by in now.replicas - now.isr:
+                    copies += 1
+                    anew = rid_of(site_of(by), f"{copies + 1}")
+                    after = replaced(now, by, anew, nonce)
+                    names[names.index(by)] = anew
                 case _:
                     continue
             assert breach(now, after) is None, (now, after)
             assert Configuration.unpack(after.pack()) == after
             now = after
             changes += 1
-    assert changes > 500
+    assert changes > 500 and copies > 20
 
 
 def test_who_is_forced_to_lead_is_alone_and_of_another_incarnation() -> None:

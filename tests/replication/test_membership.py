@@ -17,7 +17,7 @@ from shards.replication.configuration import (
     taken_over,
     targeted,
 )
-from shards.replication.membership import next_step, obsolete, of_site
+from shards.replication.membership import former, is_outside, next_step, obsolete, of_site
 
 
 def on(*sites: str, target: tuple[str, ...] | None = None) -> Configuration:
@@ -53,6 +53,15 @@ def test_one_step_at_a_time_and_an_obsolete_one_is_given_back() -> None:
     assert obsolete(targeted(now, ("a", "b", "c"), "")), "d is not wanted any more"
     assert obsolete(claimed(on("a", "b"), Transition("del", "c"), "")), "it has happened"
     assert of_site(now, "c") == rid_of("c", "1") and of_site(now, "d") is None
+
+
+def test_a_copy_made_anew_is_outside_until_it_has_the_place_of_the_former() -> None:
+    """Whose site has no replica and shall have none is not outside but dismissed."""
+    now, anew = on("a", "b", "c"), rid_of("c", "2")
+    assert former(now, anew) == rid_of("c", "1") and is_outside(now, anew)
+    assert former(now, rid_of("c", "1")) is None and not is_outside(now, rid_of("c", "1"))
+    assert former(now, rid_of("d", "1")) is None and not is_outside(now, rid_of("d", "1"))
+    assert is_outside(claimed(targeted(now, ("a", "b", "d"), ""), Transition("add", "d"), ""), rid_of("d", "1"))
 
 
 def test_every_target_is_reached_in_a_bounded_number_of_steps() -> None:

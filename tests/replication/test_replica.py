@@ -8,7 +8,7 @@ import pytest
 
 from shards.committer import Record
 from shards.engine import StoreDamaged
-from shards.replication.bounds import ACK_MS, FAILOVER_MS, HEARTBEAT_MS, UNCOMMITTED_BYTES_MAX, Retained
+from shards.replication.bounds import ACK_MS, FAILOVER_MS, HEARTBEAT_MS, LOOK_MS, UNCOMMITTED_BYTES_MAX, Retained
 from shards.replication.configuration import Rid, first, rid_of, shrunk, taken_over
 from shards.replication.entry import Entry, Kind, of_family
 from shards.replication.events import (
@@ -43,7 +43,7 @@ from shards.replication.events import (
     Tick,
     WriteChunk,
 )  # fmt: skip
-from shards.replication.messages import Ack, Append, Chunk, Nak, Offer, Pull
+from shards.replication.messages import Ack, Append, Chunk, Hello, Nak, Offer, Pull
 from shards.replication.own import Applied
 from shards.replication.ports import Outcome
 from shards.replication.replica import Replica
@@ -263,6 +263,34 @@ def test_who_is_no_replica_and_not_becoming_one_is_told() -> None:
     """By a linearizable read, and by nothing else."""
     bench = Bench(rid_of("d", "1"))
     assert bench.bring(Tick(0), RegisterRead(NEW))[-1] == Dismissed()
+
+
+def test_a_copy_made_anew_asks_to_take_the_place_of_the_former_one() -> None:
+    """It asks the copies of other sites, and looks into the register until it is in it; it never proposes anything itself."""
+    anew = rid_of("c", "2")
+    bench = Bench(anew)
+    bench.bring(Tick(0))
+    assert Dismissed() not in bench.bring(RegisterRead(taken_over(NEW, A, "x")))
+    assert [effect for effect in bench.bring(Tick(100)) if isinstance(effect, Send)] == [Send(A, Hello(0)), Send(B, Hello(0))]
+    bench.hear(A, before=0)
+    assert ReadRegister() in bench.bring(Tick(LOOK_MS))
+
+
+def test_a_copy_made_anew_is_counted_when_the_former_is_out_and_it_has_caught_up() -> None:
+    """Not before: what the former had acknowledged is nothing that the new one has."""
+    bench, anew = serving(), rid_of("c", "2")
+    half = ACK_MS // 2
+    shown = bench.bring(Tick(half), Received(anew, Hello(0)), Received(anew, Ack(1, 1)), Received(B, Ack(1, 1)), Tick(half + 100))
+    assert not [effect for effect in shown if isinstance(effect, Propose)], "the former is in the isr"
+    (shrink,) = [effect.new for effect in bench.bring(Tick(ACK_MS)) if isinstance(effect, Propose)]
+    assert shrink.isr == {A, B} and shrink.replicas == {A, B, C}
+    bench.bring(Proposed(shrink, Outcome.DONE))
+    (joined,) = [effect.new for effect in bench.bring(Tick(ACK_MS + 100)) if isinstance(effect, Propose)]
+    assert joined.isr == joined.replicas == {A, B, anew}
+    bench.bring(Submit(Kind.RECORD, record(2, 5).payload, 5))
+    bench.sync()
+    assert bench.bring(Received(B, Ack(1, 2))) == [], "it is waited for from before the proposal"
+    assert isinstance(bench.bring(Received(anew, Ack(1, 2)))[0], Apply)
 
 
 # ---- families and checkpoints

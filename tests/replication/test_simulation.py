@@ -24,6 +24,7 @@ def test_nothing_acknowledged_is_lost_whatever_breaks(part: int) -> None:
         "target",
         "refused",
         "install",
+        "disk lost",
         "serves",
         "ends before StartSync",
         "ends before Apply",
