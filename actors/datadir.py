@@ -76,6 +76,16 @@ class Site:
     replication_factor: int = 1
 
 
+def told_of_copies(site: Site, shard: int) -> str:
+    """Why the store of one shard is not replaced by hand where several sites share it, in one sentence; empty: it stands alone."""
+    if site.n_sites == 1:
+        return ""
+    return (
+        f"{site.n_sites} sites share this store, and what is here of shard {shard} is a copy: move it away if it is broken and start this "
+        "site (holdfast up), and it is made anew from the others; if no other has a copy that can be read, restore all of a backup"
+    )
+
+
 def read_site(data_dir: Path) -> Site | None:
     """The site of a data directory, or None when it has none yet."""
     path = data_dir / "site.json"

@@ -14,7 +14,7 @@ import structlog
 import typer
 
 from actors.clocks import read_clocks
-from actors.datadir import DirectoryError, hold, record_loss, sync_directory
+from actors.datadir import DirectoryError, hold, record_loss, sync_directory, told_of_copies
 from actors.known_stores import is_empty, known_stores
 from actors.logs import open_log
 from actors.settings import store_options
@@ -36,6 +36,8 @@ def accept(
     paths = store_paths(loaded, site)
     if not 0 <= shard < site.n_shards:
         refuse(f"there is no shard {shard}: the shards are 0 to {site.n_shards - 1}.", 2)
+    if why := told_of_copies(site, shard):
+        refuse(f"{why}.")
     path = paths[shard]
     with ExitStack() as stack:
         try:

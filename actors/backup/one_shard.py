@@ -13,7 +13,7 @@ from actors.backup.copying import Pace
 from actors.backup.manifest import Backup, BackupError
 from actors.backup.restoring import Progress, Restored, Target, advancing, opened, put_back, readable, require_room
 from actors.clocks import read_clocks
-from actors.datadir import DirectoryError, hold, read_site, record_incarnation, sync_directory
+from actors.datadir import DirectoryError, hold, read_site, record_incarnation, sync_directory, told_of_copies
 from actors.known_stores import is_empty, note_store
 from shards.engine import Engine
 from shards.log_files import note_reached
@@ -43,6 +43,8 @@ def _restore(backup: Backup, target: Target, shard: int, pace: Pace, progress: P
         raise BackupError(f"{target.data_dir} has no site.json: restore all of the backup into an empty directory")
     if (site.site, site.n_shards) != (manifest.site, manifest.n_shards):
         raise BackupError(f"{backup.path} is of the site {manifest.site}, and {target.data_dir} is of {site.site}")
+    if why := told_of_copies(site, shard):
+        raise BackupError(why)
     path = target.stores / str(shard)
     if not is_empty(path):
         raise BackupError(f"the store of shard {shard} is at {path}: move it away, when it is to be replaced")

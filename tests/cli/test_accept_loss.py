@@ -127,3 +127,12 @@ def test_a_broker_whose_store_is_gone_does_not_start_and_says_which(tmp_path: Pa
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert f"the store of shard 1 is not at {tmp_path}/shards/1" in done.stderr
     assert not (tmp_path / "shards").exists() and not (tmp_path / "run.json").exists()
+
+
+def test_of_several_sites_the_others_have_it_and_the_command_says_what_to_do(tmp_path: Path) -> None:
+    """Nothing is changed: a store that stands alone would be put where a copy belongs."""
+    open_data_directory(tmp_path, n_shards=2, n_shards_new=2, n_sites=3, replication_factor=3).close()
+    before = (tmp_path / "site.json").read_bytes()
+    result = accept(tmp_path, 1)
+    assert result.exit_code == 1 and "3 sites share this store" in result.output and "holdfast up" in result.output
+    assert (tmp_path / "site.json").read_bytes() == before and not (tmp_path / "shards").exists()
