@@ -185,7 +185,10 @@ def _status(up: bool, lost: bool) -> str:
 def _replication(one: ShardInfo) -> list[str]:
     in_sync = ", ".join(one.in_sync) if one.writable else f"{', '.join(one.in_sync)}: too few, nothing is stored"
     behind = ", ".join(f"{site} {entries:,}" for site, entries in one.behind.items() if entries)
-    return [_name(one), one.leader or "nobody yet", str(one.epoch), in_sync, behind or "none known"]
+    leader = one.leader or "nobody yet"
+    if one.planned and one.planned != one.leader:
+        leader += f" (by plan {one.planned})"
+    return [_name(one), leader, str(one.epoch), in_sync, behind or "none known"]
 
 
 def _forced(one: ShardInfo, each: ForcedInfo) -> list[str]:

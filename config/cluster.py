@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from config.fields import Section, conflict, setting
+from config.fields import Flag, Section, conflict, setting
 from config.secrets import CLUSTER_SECRET_BYTES_MIN, SECRET_ALLOWED, ClusterSecret
 from config.values import Bind
 
@@ -54,6 +54,12 @@ class Cluster(Section):
         ClusterSecret(""),
         f"Where the secret lies that all sites of the cluster share, at least {CLUSTER_SECRET_BYTES_MIN} bytes. Wanted with several sites.",
         allowed=SECRET_ALLOWED,
+    )
+    spread_leaders: Flag = setting(
+        True,
+        "Let each shard be led where the plan has it, so that all sites lead equally many: what a failure has moved goes back when that "
+        "site has been well for half a minute, one shard at a time, in a part of a second each.",
+        effect="at once",
     )
     tls: ClusterTls = setting(
         ClusterTls(), "TLS between sites, with a certificate at both ends. Wanted with several sites unless `listen` is a loopback address."

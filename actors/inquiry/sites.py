@@ -49,7 +49,8 @@ class ForcedInfo:
 
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
-    """leader, in_sync, eligible: sites; behind: entries that each of the others has not acknowledged.  With one site nobody leads."""
+    """leader, in_sync, eligible: sites; planned: the one that ought to lead; behind: entries that each of the others has not acknowledged.
+    With one site nobody leads."""
 
     storage: str
     shard: int
@@ -65,6 +66,7 @@ class ShardInfo:
     incarnation: int = 1
     forced: tuple[ForcedInfo, ...] = ()
     """The last times, the oldest first."""
+    planned: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,16 +29,20 @@ TAKEOVERS: Final = Metric("holdfast_replication_takeovers_total", "counter", _SH
 INCARNATION: Final = Metric(
     "holdfast_replication_incarnation", "gauge", _SHARD, "Of the shard: 1, and one more for each time that leadership was forced.",
 )  # fmt: skip
+GIVEN: Final = Metric(
+    "holdfast_site_shards_given_by_plan_total", "counter", (), "Shards whose lead this site gave to the site that the plan has for it."
+)
 REGISTER_UP: Final = Metric("holdfast_register_up", "gauge", (), "1: the register answered when it was asked last.")
 REGISTER_FAILURES: Final = Metric("holdfast_register_failures_total", "counter", (), "Looks into the register that it did not answer.")
 METRICS: Final = (
-    SITES, LED, EPOCH, REPLICAS, IN_SYNC, WRITABLE, BEHIND, MOVING, TAKEOVERS, INCARNATION, REGISTER_UP, REGISTER_FAILURES,
+    SITES, LED, EPOCH, REPLICAS, IN_SYNC, WRITABLE, BEHIND, MOVING, TAKEOVERS, INCARNATION, GIVEN, REGISTER_UP, REGISTER_FAILURES,
 )  # fmt: skip
 
 
 class SiteFigures:
     def __init__(self) -> None:
         self.register_failures = 0
+        self.given = 0
         self._takeovers: dict[int, int] = {}
         self._behind: set[tuple[str, str]] = set()
 
@@ -57,6 +61,7 @@ class SiteFigures:
             sheet.level(SITES, states.count(status), status)
         sheet.level(LED, sum(site_of(now.leader) == here for now in seen.shards.values()))
         sheet.level(REGISTER_UP, not away)
+        sheet.count(GIVEN, self.given)
         sheet.count(REGISTER_FAILURES, self.register_failures)
         for shard, now in seen.shards.items():
             name = str(shard)

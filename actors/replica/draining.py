@@ -17,6 +17,8 @@ from shards.replication.replica import Replica
 
 DRAIN_FILE: Final = "drain"
 DRAIN_S: Final = 60.0
+HEIR_FILE: Final = "heir"
+HEIR_S: Final = 5.0
 _FAR: Final = 1 << 62
 
 
@@ -32,6 +34,21 @@ def is_drained(run_dir: Path, leads_since_s: float) -> bool:
     except (OSError, ValueError):
         return False
     return leads_since_s <= asked_s and time.monotonic() - asked_s < DRAIN_S
+
+
+def ask_to_hand_over(run_dir: Path, shard: int, to: Rid) -> None:
+    """By plan (actors.sites.spreading): who leads this shard here gives it to this replica."""
+    write_whole(run_dir / f"{HEIR_FILE}-{shard}", f"{time.monotonic()} {to}")
+
+
+def asked_heir(run_dir: Path, shard: int, leads_since_s: float) -> Rid | None:
+    """Whom to give it to now, as `is_drained` says since when.  None: nobody has asked, or so long ago that it has not worked."""
+    try:
+        asked, to = (run_dir / f"{HEIR_FILE}-{shard}").read_text(encoding="utf-8").split()
+        asked_s = float(asked)
+    except (OSError, ValueError):
+        return None
+    return Rid(to) if leads_since_s <= asked_s and time.monotonic() - asked_s < HEIR_S else None
 
 
 def heir(replica: Replica, up: Collection[str]) -> Rid | None:

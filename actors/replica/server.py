@@ -25,7 +25,7 @@ from actors.links import Link, LinkServer
 from actors.pump import settle_gc
 from actors.register.chosen import asked_register
 from actors.replica.copy import FORMER, Copy, erase_copy, open_copy, put_aside
-from actors.replica.draining import heir, is_drained
+from actors.replica.draining import asked_heir, heir, is_drained
 from actors.replica.former import told_of_former
 from actors.replica.leading import LeadingShard
 from actors.replica.naming import keep_named
@@ -279,12 +279,17 @@ class ReplicaServer:
         if self._leading is None:
             self._tell_steady()
             self._look_for_former(replica)
-        elif is_drained(self._topology.run_dir, self._leads_since_s):
+        else:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        up = [site for site, at in self._where.known.sites.items() if at.up]
-        if (to := heir(self._shell.replica, up)) is not None:
+        """When this site is drained, or the plan has somebody else lead."""
+        run_dir, replica = self._topology.run_dir, self._shell.replica
+        if is_drained(run_dir, self._leads_since_s):
+            to = heir(replica, [site for site, at in self._where.known.sites.items() if at.up])
+        else:
+            to = asked_heir(run_dir, self._index, self._leads_since_s) if replica.serving else None
+        if to is not None:
             log.info("shard.handed_over", shard=self._index, to=to)
             self._shell.bring(HandOver(to))
 

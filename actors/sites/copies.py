@@ -21,7 +21,8 @@ PATTERN: Final = "replica-*.json"
 @dataclass(frozen=True, slots=True)
 class CopyStatus:
     """role: follower, leader.  epoch, leader: as it knows them.  last, commit, applied: places of its log.  behind: of a leader, entries
-    that each other replica has not acknowledged, by rid.  last_epoch: of its last entry."""
+    that each other replica has not acknowledged, by rid.  last_epoch: of its last entry.  drained: its site gives away what it leads; the
+    site process says so."""
 
     shard: int
     rid: str
@@ -33,6 +34,7 @@ class CopyStatus:
     applied: int = 0
     behind: Mapping[str, int] = field(default_factory=dict)
     last_epoch: int = 0
+    drained: bool = False
 
     @property
     def site(self) -> str:
@@ -51,6 +53,7 @@ class CopyStatus:
                 int(row.get("last", 0)), int(row.get("commit", 0)), int(row.get("applied", 0)),
                 {str(rid): int(entries) for rid, entries in behind.items()} if isinstance(behind, dict) else {},
                 int(row.get("last_epoch", 0)),
+                row.get("drained") is True,
             )  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError):
             return None

@@ -8,6 +8,8 @@ CLUSTER: Final = "cluster"
 SITES: Final = "sites/"
 COPIES: Final = "copies/"
 SHARDS: Final = "shards/"
+TURN: Final = "turn"
+"""Who gave a shard away by plan last, for people; its version is what sites go by (actors.sites.spreading)."""
 
 
 def site_key(site: str) -> str:

@@ -31,7 +31,7 @@ from actors.metrics.of_site import SiteFigures
 from actors.register.chosen import Below, asked_register, owned_register, settings_of
 from actors.register.linked import RegisterHost
 from actors.register.local import LocalRegister
-from actors.replica.draining import ask_to_drain
+from actors.replica.draining import ask_to_drain, ask_to_hand_over
 from actors.sites.allocating import allocate, allocated, restored
 from actors.sites.changing import lost_steps
 from actors.sites.claiming import agree, check_restored, take_place
@@ -44,9 +44,11 @@ from actors.sites.looking import Seen, look
 from actors.sites.peers import ROLE as SITE
 from actors.sites.peers import Peers, Served, probe, stop_all
 from actors.sites.records import Cluster, SiteRecord
+from actors.sites.spreading import Spreading
 from actors.sites.view import places, shown
 from actors.sites.whereabouts import SITES_FILE, tell_sites
 from actors.sites.whereabouts import Sites as Places
+from actors.snapshot import settings_in_force
 from actors.topology import Announcement, Health, Topology, announce, incarnation_of, member_name
 from actors.wire import Wire
 from config.register import standing
@@ -98,6 +100,10 @@ class SiteServer:
         self._down_since: dict[str, float] = {}
         self._alarms: dict[str, str] = {}
         self._figures = SiteFigures()
+        self._drained = False
+        """Since this process was started."""
+        self._spreads = True
+        self._spreading = Spreading(topology.site)
         self._soon = asyncio.Event()
         self._announcement: Announcement | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -109,6 +115,7 @@ class SiteServer:
         """Raises CannotJoin, RegisterAway and what opening a port or the register raises; begun again it goes on where it was."""
         if self._announcement is not None:
             return self._announcement
+        self._spreads = settings_in_force(self._topology).cluster.spread_leaders
         await self._listen()
         self._recall()
         register = self._asked
@@ -145,7 +152,7 @@ class SiteServer:
         return Health(self._placed, f"{up} of {len(self._seen.sites)} sites are up")
 
     def reconfigure(self, config: Config) -> None:
-        """What it uses is fixed while it runs."""
+        self._spreads = config.cluster.spread_leaders
 
     def measure(self, sheet: Sheet) -> None:
         self._figures.write(sheet, self._topology.site, self._seen, self.up(), self._copies, away=REGISTER in self._alarms)
@@ -182,6 +189,7 @@ class SiteServer:
         self._soon.set()
 
     def drain(self) -> int:
+        self._drained = True
         ask_to_drain(self._topology.run_dir)
         known = self._told
         return 0 if known is None else sum(known.leads_here(shard) for shard in known.leads)
@@ -223,7 +231,7 @@ class SiteServer:
         return answered not in ("", self._instance)
 
     def _rows(self) -> list[dict[str, Any]]:
-        return [copy.row() for copy in self._copies]
+        return [{**copy.row(), "drained": self._drained} for copy in self._copies]
 
     # ------------------------------------------------------------------ looking
 
@@ -251,6 +259,7 @@ class SiteServer:
                     self._log.info("shard.allocated", shard=shard, replicas=sorted(record.replicas))
             for change in lost_steps(seen, self._led_here, self.nonce):
                 await register.cas(*change)
+            await self._spread(register, seen)
         except RegisterAway as error:
             self._figures.register_failures += 1
             self._alarm(REGISTER, f"{error}. {standing(settings_of(self._topology), self._cluster.n_sites)}")
@@ -264,6 +273,16 @@ class SiteServer:
         self._check_place()
         await stop_all(self._peers.know(seen.sites))
         self._tell()
+
+    async def _spread(self, register: Below, seen: Seen) -> None:
+        """Raises RegisterAway."""
+        now_s = asyncio.get_running_loop().time()
+        drained = {copy.site for copy in self._peers.copies() if copy.drained}
+        move = self._spreading.due(seen, self.up(), drained, now_s)
+        if move is not None and self._spreads and await self._spreading.take_turn(register, move, now_s):
+            self._log.info("shard.given_by_plan", shard=move.shard, to=move.to)
+            ask_to_hand_over(self._topology.run_dir, move.shard, move.to)
+            self._figures.given = self._spreading.given
 
     async def _look_around(self) -> None:
         """What does not need the register: it may be slow, or away."""

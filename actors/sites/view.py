@@ -11,6 +11,7 @@ from actors.sites.changing import moving
 from actors.sites.copies import CopyStatus
 from actors.sites.looking import Seen
 from actors.sites.records import Cluster
+from actors.sites.spreading import plan_of
 from actors.sites.whereabouts import LedBy, SiteAt
 from actors.sites.whereabouts import Sites as Places
 from shards.replication.configuration import Configuration, Forced, Rid, site_of
@@ -38,8 +39,11 @@ def shown(here: str, n_shards: int, seen: Seen, up: Collection[str], copies: Ite
         SiteInfo(site.upper(), f"holdfast@{record.name}", site in here_up, record.state == "lost", record.address)
         for site, record in sorted(seen.sites.items())
     ])  # fmt: skip
+    plan = plan_of(seen)
     shards = tuple([
-        _shard(shard, seen.shards[shard], here_up, leading.get(shard)) if shard in seen.shards else ShardInfo(STORAGE, shard, ())
+        _shard(shard, seen.shards[shard], here_up, leading.get(shard), plan.get(shard, ""))
+        if shard in seen.shards
+        else ShardInfo(STORAGE, shard, ())
         for shard in range(n_shards)
     ])  # fmt: skip
     return Sites(here.upper(), sites, shards, standing)
@@ -54,7 +58,7 @@ def _leading(copies: Iterable[CopyStatus]) -> Mapping[int, CopyStatus]:
     return found
 
 
-def _shard(shard: int, now: Configuration, up: Collection[str], leader: CopyStatus | None) -> ShardInfo:
+def _shard(shard: int, now: Configuration, up: Collection[str], leader: CopyStatus | None, planned: str) -> ShardInfo:
     replicas = tuple([Replica(site_of(rid).upper(), site_of(rid) in up) for rid in sorted(now.replicas)])
     behind = {} if leader is None or leader.epoch != now.epoch else leader.behind
     return ShardInfo(
@@ -67,6 +71,7 @@ def _shard(shard: int, now: Configuration, up: Collection[str], leader: CopyStat
         writable=now.writable,
         incarnation=now.incarnation,
         forced=tuple([_forced(each) for each in now.forced]),
+        planned=planned.upper(),
     )  # fmt: skip
 
 

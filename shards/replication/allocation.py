@@ -2,6 +2,7 @@
 
 Always holds: each shard gets min(n_sites, replication_factor) different sites of those that are given.  At first all hold equally many when
 the number of shards is a multiple of that of the sites; after a move no site holds two copies more than another.
+Who ought to lead is spread in the same way.
 """
 
 from __future__ import annotations
@@ -48,6 +49,20 @@ def moved_copies(now: Sequence[Collection[str]], sites: Collection[str], replica
         row.add(least)
         load[most] -= 1
         load[least] += 1
+
+
+def preferred_leaders(rows: Sequence[Collection[str]]) -> list[str]:
+    """Which site ought to lead, by shard, of the sites that hold copies of it: each shard goes to whoever of them has the fewest so far, of
+    equals to the next in turn. Of a store that is new that is the first of `first_copies`. Empty: there is no copy."""
+    ordered = sorted({site for row in rows for site in row})
+    load = dict.fromkeys([*ordered, ""], 0)
+    found: list[str] = []
+    for shard, row in enumerate(rows):
+        turn = [ordered[(shard + place) % len(ordered)] for place in range(len(ordered))]
+        site = min([each for each in turn if each in row], key=lambda each: load[each], default="")
+        load[site] += 1
+        found.append(site)
+    return found
 
 
 def _sorted(sites: Iterable[str]) -> list[str]:

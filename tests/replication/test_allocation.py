@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shards.replication.allocation import TooFewSites, first_copies, moved_copies
+from shards.replication.allocation import TooFewSites, first_copies, moved_copies, preferred_leaders
 
 SITES = st.sets(st.sampled_from("abcdefg"), min_size=1)
 FACTOR = st.integers(1, 7)
@@ -67,3 +67,18 @@ def test_no_site_is_too_few() -> None:
         first_copies(1, (), 3)
     with pytest.raises(TooFewSites):
         moved_copies([{"a"}], (), 3)
+
+
+@given(st.integers(1, 40), SITES, FACTOR)
+def test_who_ought_to_lead_at_first_is_the_first_of_each_row(shards: int, sites: set[str], factor: int) -> None:
+    """So all lead equally many, but for one."""
+    rows = first_copies(shards, sites, factor)
+    assert preferred_leaders(rows) == [row[0] for row in rows]
+
+
+@given(ROWS)
+def test_who_ought_to_lead_has_a_copy(rows: list[set[str]]) -> None:
+    """Or nobody does; asked again it is the same."""
+    found = preferred_leaders(rows)
+    assert all((site in row) if row else site == "" for site, row in zip(found, rows, strict=True))
+    assert found == preferred_leaders([sorted(row, reverse=True) for row in rows])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from actors.register.local import open_register
-from actors.replica.draining import ask_to_drain
+from actors.replica.draining import ask_to_drain, ask_to_hand_over
 from actors.replica.server import ReplicaServer
 from actors.sites.whereabouts import SITES_FILE, Sites, tell_sites
 from tests.actors.replica.three_sites import NAMES, Producer, Site, ThreeSites, check_disks
@@ -31,6 +31,31 @@ async def test_a_drained_leader_hands_over_and_nothing_is_lost(tmp_path: Path) -
                     await asyncio.sleep(0.05)
             await producer.reaches(100)
             assert (await sites.record()).epoch == epoch + 1
+        await producer.finish()
+        await sites.whole()
+        for site in sites.sites.values():
+            await site.down()
+    check_disks(sites, producer)
+
+
+async def test_a_leader_gives_its_shard_to_whom_the_plan_has_for_it(tmp_path: Path) -> None:
+    """To the one that is named and to no other, and once: whoever leads then goes on."""
+    async with ThreeSites(tmp_path) as sites, Producer(sites) as producer:
+        await producer.reaches(100)
+        giver = sites.leader()
+        assert giver is not None
+        epoch = (await sites.record()).epoch
+        for to in [site for site in sites.sites.values() if site is not giver]:
+            await sites.in_sync()
+            former = sites.leader()
+            assert former is not None
+            ask_to_hand_over(former.topology.run_dir, 0, to.says()["rid"])
+            async with asyncio.timeout(30):
+                while sites.leader() is not to:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            await producer.reaches(100)
+            epoch += 1
+            assert (await sites.record()).epoch == epoch
         await producer.finish()
         await sites.whole()
         for site in sites.sites.values():
