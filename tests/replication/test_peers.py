@@ -70,7 +70,7 @@ def test_a_copy_with_other_entries_is_told_each_entry_about_once(ahead: int, oth
                 peer.acked(answer.upto, last, leader.now_ms)
             else:
                 assert isinstance(answer, Nak)
-                peer.refused(answer.hint, last)
+                peer.refused(answer.hint, last, leader.now_ms)
             replicate(leader, 3, peer)
             there.extend(said(leader))
     assert [follower.writing.log.epoch_at(index) for index in (SAME, SAME + 1)] == [1, 3]
