@@ -21,6 +21,7 @@ from gateway.connection import HELD, Connection, Phase
 from gateway.delaying import DELAYED
 from gateway.ephemeral import EphemeralSession
 from gateway.events import LookForEnd, Opened
+from gateway.handshakes import Handshakes
 from gateway.moving import Moving
 from gateway.permitting import entitle
 from gateway.persisting import PERSISTED
@@ -34,7 +35,7 @@ from mqtt.packets import MQTT_5, Connack, Connect, Item, Properties
 from mqtt.packets import Will as WillOfPacket
 from mqtt.reason import ReasonCode
 from mqtt.topics import is_shared
-from sessions.frames import Attach, Attached, Hold
+from sessions.frames import Acked, Attach, Attached, Hold
 from shards.frames import NORMAL, Check, Connected, Will
 from shards.frames import Connect as ConnectEntry
 
@@ -301,6 +302,14 @@ class Connecting:
             if connection.phase is Phase.ONLINE and not self._moving.keeps(connection):
                 self._closing.close(connection, ReasonCode.SERVER_SHUTTING_DOWN, "session actor lost")
 
+    def session_closed(self, connection: Connection, code: ReasonCode) -> None:
+        """Its session actor has let go of it: for a reason of the client's, or because another actor serves its home."""
+        connection.attached = False
+        if code is ReasonCode.SERVER_SHUTTING_DOWN and connection.phase is Phase.ONLINE and self._moving.keeps(connection):
+            self._moving.replaced(connection.session)
+        else:
+            self._closing.session_closed(connection, code)
+
     def attached(self, connection: Connection, frame: Attached) -> bool:
         """Whether the connection is online now."""
         if connection.moving and connection.attached and connection.phase is Phase.ONLINE:
@@ -324,6 +333,9 @@ class Connecting:
             self._closing.close(connection, ReasonCode.SERVER_SHUTTING_DOWN, "the session actor refused the connection")
             return False
         state.counters.connections_moved += 1
+        if connection.handshakes is not None:
+            for kind, packet_ids, failed in connection.handshakes.untold():
+                state.outbox.to_session(connection.session, Acked(connection.conn, int(kind), packet_ids, failed))
         if connection.congested and (state.options.store_qos0 or connection.zeros):
             state.outbox.to_session(connection.session, Hold(connection.conn, True))
         return True
@@ -334,11 +346,13 @@ class Connecting:
     def _attach(self, connection: Connection) -> None:
         connection.attached = True
         connection.given = connection.answers = 0
-        connection.releasing = {} if self._state.roams else None
+        if self._state.roams and not connection.moving and not connection.memory:
+            connection.handshakes = Handshakes()
+        seen = connection.handshakes.seen() if connection.moving and connection.handshakes is not None else ()
         attach = Attach(
             connection.client, connection.conn, connection.session_id, connection.present, connection.version, connection.receive_max,
             connection.memory, connection.expiry_s if connection.memory else 0, *connection.zone.reads,
-            owner=connection.owner, moved=connection.moving,
+            connection.owner, connection.moving, *seen,
         )  # fmt: skip
         self._state.outbox.to_session(connection.session, attach)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gateway.ephemeral import EphemeralSession
     from gateway.events import Opened
     from gateway.guard import Guard
+    from gateway.handshakes import Handshakes
     from gateway.live import LiveSub
     from gateway.outbox import PublishBatch, ReleaseBatch
     from gateway.pacing import Pace
@@ -77,9 +78,9 @@ class Connection:
     __slots__ = (
         "ack_ids", "ack_kind", "address", "aliases", "aliases_out", "answered", "answers", "asker", "assigned", "attached", "attempts",
         "auth_method", "batch", "client", "congested", "conn", "contended", "deferred", "ends_ms", "ephemeral", "exchange", "expiry_s",
-        "given", "gone", "guard", "heard_ms", "held", "home_until_ms", "identity", "keep_alive_ms", "last_word", "listener", "memory",
-        "moving", "origin", "out", "owner", "pace", "packet_max", "paused", "phase", "present", "problem", "profile",
-        "qos1_unanswered", "qos2_in", "qos2_since", "receive_max", "receive_max_in", "release", "releasing", "relinked", "request",
+        "given", "gone", "guard", "handshakes", "heard_ms", "held", "home_until_ms", "identity", "keep_alive_ms", "last_word", "listener",
+        "memory", "moving", "origin", "out", "owner", "pace", "packet_max", "paused", "phase", "present", "problem", "profile",
+        "qos1_unanswered", "qos2_in", "qos2_since", "receive_max", "receive_max_in", "release", "relinked", "request",
         "second", "sent", "session", "session_id", "shard", "shared_elsewhere", "since_ms", "socket", "subs", "subscribing", "touched",
         "unsubscribing", "version", "zeros", "zone",
     )  # fmt: skip
@@ -125,9 +126,9 @@ class Connection:
         self.moving = False
         """ONLINE, and its session actor is another one, which has not attached it yet (gateway.moving)."""
         self.given = self.answers = 0
-        """Of several sites: messages of QoS 1 and 2 from its session actor, and how many of them the client has answered first."""
-        self.releasing: dict[int, None] | None = None
-        """Of several sites: QoS 2 deliveries that the client has answered and not finished."""
+        """Of several sites: messages of QoS 1 from its session actor, and how many of them the client has answered."""
+        self.handshakes: Handshakes | None = None
+        """Of several sites: its QoS 2 deliveries."""
         self.assigned = False
         """The client id is ours: the client gave none."""
         self.present = False

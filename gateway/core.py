@@ -435,12 +435,12 @@ class GatewayCore:
             case Unsubacked():
                 self._subscribing.unsubacked(connection, frame)
             case Attached():
+                moved = connection.moving
                 if self._connecting.attached(connection, frame):
-                    self._subscribing.attached(connection, frame)
+                    self._subscribing.attached(connection, frame, moved)
                     self._online(connection)
             case SessionClosed(_, code):
-                connection.attached = False
-                self._closing.session_closed(connection, ReasonCode(code))
+                self._connecting.session_closed(connection, ReasonCode(code))
             case _:
                 raise ValueError(f"session actor {session} sent {type(frame).__name__}")
 

@@ -25,7 +25,7 @@ from mqtt.encode import PublishTemplate, acks, packet_id_bytes
 from mqtt.packets import MQTT_5, Ack, AckKind
 from mqtt.reason import ReasonCode
 from sessions.bodies import REPLAYED
-from sessions.frames import PUBACK, PUBREC, Acked, Deliver, Hold
+from sessions.frames import PUBREC, Acked, Deliver, Hold
 from shards.messages import PER_DELIVERY
 
 _AWAITED = {AckKind.PUBACK: AWAIT_PUBACK, AckKind.PUBREC: AWAIT_PUBREC, AckKind.PUBCOMP: AWAIT_PUBCOMP}
@@ -48,7 +48,6 @@ class Egress:
         dirty = state.outbox.dirty
         templates = [PublishTemplate(topic, body) for topic, body, _, _ in frame.messages]
         per_delivery = replayed = False
-        roams = state.roams
         size = 0
         for _, body, _, flags in frame.messages:
             size += len(body)
@@ -66,8 +65,9 @@ class Egress:
                 continue
             if connection.phase is not Phase.ONLINE:
                 continue
-            if roams:
-                connection.given += len(packet_ids) - packet_ids.count(0)
+            handshakes = connection.handshakes
+            if handshakes is not None:
+                connection.given += len(packet_ids) - packet_ids.count(0) - handshakes.given(packet_ids)
             asker = connection.asker
             if asker is not None and any(asker.must_wait(frame.messages[index][0]) for index in indexes):
                 self._deliver_later(asker, frame, templates, indexes, packet_ids, firsts, identifiers)
@@ -181,15 +181,12 @@ class Egress:
 
         One that may have been sent before ends by PUBREL and PUBCOMP: the client may hold its identifier from its former connection,
         and would take the next message under it for a repeat [MQTT-4.3.3-10]."""
-        connection.answers += packet_id > 0
         if first & 4 and first & _DUP:
-            if connection.releasing is not None:
-                connection.releasing[packet_id] = None
-            self._state.outbox.acked(connection, PUBREC, [packet_id])
+            self._acked(connection, AckKind.PUBREC, [packet_id])
         elif first & 4:
             self._failed(connection, packet_id)
         elif packet_id:
-            self._state.outbox.acked(connection, PUBACK, [packet_id])
+            self._acked(connection, AckKind.PUBACK, [packet_id])
 
     def hold(self, connection: Connection) -> None:
         """What comes from the store at QoS 0 waits for no acknowledgement: the session actor is told whether the client reads."""
@@ -201,8 +198,8 @@ class Egress:
 
     def send_pubrel(self, connection: Connection, packet_ids: list[int], found: bool) -> None:
         if packet_ids:
-            if connection.releasing is not None:
-                connection.releasing.update(dict.fromkeys(packet_ids))
+            if connection.handshakes is not None and found:
+                connection.handshakes.released(packet_ids)
             self._pubrels(connection, packet_ids, packet_ids if found else [])
 
     # ---------------------------------------------------------------- acknowledgements of subscribers
@@ -210,9 +207,7 @@ class Egress:
         """PUBACK, PUBREC or PUBCOMP without an error."""
         session = connection.ephemeral
         if session is None:
-            if connection.releasing is not None:
-                _count(connection, connection.releasing, kind, packet_ids)
-            self._state.outbox.acked(connection, int(kind), packet_ids)
+            self._acked(connection, kind, packet_ids)
             return
         second = connection.second
         if second is not None:
@@ -240,7 +235,6 @@ class Egress:
             return
         session = connection.ephemeral
         if session is None:
-            connection.answers += 1
             self._failed(connection, packet.packet_id)
         elif session.give_up(packet.packet_id):
             if connection.second is not None and packet.packet_id in connection.second.lent:
@@ -249,7 +243,23 @@ class Egress:
         elif packet.packet_id in session.inflight:
             self._closing.violation(connection, "PUBREC for a message that waits for another answer")
 
+    def _acked(self, connection: Connection, kind: AckKind, packet_ids: list[int]) -> None:
+        """To the session actor, if there is one that knows the connection (gateway.moving)."""
+        handshakes = connection.handshakes
+        if handshakes is not None:
+            if kind is AckKind.PUBACK:
+                connection.answers += len(packet_ids)
+            else:
+                handshakes.answered(kind, packet_ids, connection.moving)
+            if connection.moving:
+                return
+        self._state.outbox.acked(connection, int(kind), packet_ids)
+
     def _failed(self, connection: Connection, packet_id: int) -> None:
+        if connection.handshakes is not None:
+            connection.handshakes.refused(packet_id, connection.moving)
+            if connection.moving:
+                return
         self._state.outbox.to_session(connection.session, Acked(connection.conn, PUBREC, [packet_id], True))
         connection.ack_kind = 0  # what comes next must not join what stands before this
 
@@ -288,14 +298,3 @@ class Egress:
                     self._state.orphans.append(of_group if asker is None else of_group.refused())
             if session.stalled and asker is not None:
                 self._asking.stalled(asker, session.next_topics())
-
-
-def _count(connection: Connection, releasing: dict[int, None], kind: AckKind, packet_ids: list[int]) -> None:
-    """What a client has answered and finished, for when its session actor is lost (gateway.moving)."""
-    if kind is AckKind.PUBCOMP:
-        for packet_id in packet_ids:
-            releasing.pop(packet_id, None)
-        return
-    connection.answers += len(packet_ids)
-    if kind is AckKind.PUBREC:
-        releasing.update(dict.fromkeys(packet_ids))

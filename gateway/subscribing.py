@@ -36,6 +36,7 @@ from sessions.frames import Subscribe as SubscribeFrame
 from sessions.frames import Unsubscribe as UnsubscribeFrame
 
 _FAILED = 0x80
+_IF_NEW = 1
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +132,22 @@ class Subscribing:
             connection.held.append(packet)
         else:
             self._closing.close(connection, ReasonCode.SERVER_SHUTTING_DOWN, f"{HELD_MAX} packets wait for its session actor")
+
+    def _ask_again(self, connection: Connection) -> None:
+        """Its session actor is another one: it is asked what the last one has not answered, and goes on from what that has committed."""
+        for packet_id, asked in list(connection.subscribing.items()):
+            rows = [self._once_more(connection, row) for row in asked.rows]
+            connection.subscribing[packet_id] = replace(asked, rows=rows)
+            open_rows = [row for row, code in zip(rows, asked.codes, strict=True) if code is None]
+            frame = SubscribeFrame(connection.conn, packet_id, open_rows, asked.identifier, asked.wanted.replay or ())
+            self._state.outbox.to_session(connection.session, frame)
+        for packet_id, filters in connection.unsubscribing.items():
+            self._state.outbox.to_session(connection.session, UnsubscribeFrame(connection.conn, packet_id, filters))
+
+    def _once_more(self, connection: Connection, row: tuple[bytes, int, int, int]) -> tuple[bytes, int, int, int]:
+        """Retained messages that only a new subscription wants: to the client it is new, whether or not the last actor has made it."""
+        filter, qos, options, handling = row
+        return (filter, qos, options, 0 if handling == _IF_NEW and filter not in connection.subs else handling)
 
     def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
         if connection.moving:
@@ -261,8 +278,10 @@ class Subscribing:
             properties = Properties(user_properties=((KEPT_SINCE, shown(frame.kept_since_ms)),))
         self._answer(connection, Suback(frame.packet_id, tuple(reasons), properties), asked.retained, durable)
 
-    def attached(self, connection: Connection, frame: Attached) -> None:
-        """The subscriptions that the session had already."""
+    def attached(self, connection: Connection, frame: Attached, moved: bool = False) -> None:
+        """The subscriptions that the session had already.  moved: another session actor has had the connection."""
+        if moved:
+            self._ask_again(connection)
         for filter, granted, options, identifier in frame.subscriptions:
             self._live(connection, filter, granted > 0 or bool(options & ROUTED), options & ~ROUTED, identifier)
 
@@ -276,12 +295,16 @@ class Subscribing:
         filters = connection.unsubscribing.pop(frame.packet_id, None)
         if filters is None:
             return
+        reasons: list[ReasonCode] = []
         for filter, code in zip(filters, frame.codes, strict=True):
             if code < _FAILED:
-                self._table.unsubscribe(connection, filter)
+                known = self._table.unsubscribe(connection, filter)
                 connection.shared_elsewhere.pop(filter, None)
-        reasons = tuple([ReasonCode(code) for code in frame.codes])
-        self._reply(connection, Unsuback(frame.packet_id, reasons))
+                if known and connection.handshakes is not None:
+                    # A session actor that was lost may have removed it, and could not say so any more.
+                    code = ReasonCode.SUCCESS
+            reasons.append(ReasonCode(code))
+        self._reply(connection, Unsuback(frame.packet_id, tuple(reasons)))
 
     def _live(self, connection: Connection, filter: bytes, routed: bool, options: int, identifier: int) -> None:
         """A durable subscription gets live what the store does not bring: everything if it has no route, else what is not stored

@@ -16,7 +16,8 @@ again.  Its row says that it is finished; when that was not committed before a c
 from __future__ import annotations
 
 from sessions.committing import Committing
-from sessions.frames import PUBACK, PUBCOMP, PUBREC, Acked
+from sessions.frames import PUBACK, PUBCOMP, PUBREC, Acked, Attach
+from sessions.outstanding import under_way
 from sessions.session import Session
 from sessions.state import State
 from sessions.window import NO_GATE
@@ -29,12 +30,16 @@ class Acks:
         self._state = state
         self._committing = committing
 
-    def resume(self, session: Session) -> None:
-        """A new connection: PUBREL again for what was received and not completed [MQTT-4.4.0-1], in the order of the PUBRECs."""
+    def resume(self, session: Session, frame: Attach) -> None:
+        """A new connection: PUBREL again for what was received and not completed [MQTT-4.4.0-1], in the order of the PUBRECs.  Of one that
+        another actor has had, only where there was none; for what was received lately its gateway says PUBREC once more."""
         two, received = session.two, session.received
         open_numbers = [number for number in received if not two.is_finished(number)]
-        session.window.inflight += len(open_numbers)
+        session.window.inflight += len(open_numbers) + under_way(session)
         again = [two.packet_id(number) for number in open_numbers if received[number] <= session.commits_done]
+        if frame.moved:
+            seen = dict.fromkeys((*frame.unreleased, *frame.had_pubrel))
+            again = [packet_id for packet_id in again if packet_id not in seen]
         if again:
             self._state.outputs[session.link].pubrel(session.conn, again)
 

@@ -24,6 +24,7 @@ from sessions.frames import ROUTED, Attach, Attached, SessionClosed
 from sessions.given import Givens, in_groups
 from sessions.loading import restore
 from sessions.options import ReadOverrides
+from sessions.outstanding import goes_on
 from sessions.reading import Reading
 from sessions.redelivery import Redelivery
 from sessions.routes import Routes
@@ -159,6 +160,10 @@ class Attaching:
                     return
                 if not session.uncertain and not session.reload:
                     self._stop_waiting(waiting)
+                    if not goes_on(session, frame):
+                        self._refuse(waiting.link, frame)
+                        self.settled(session)
+                        return
                     self._state.counters.resumed_in_ram += 1
                     self._attached(session, waiting)
                     return
@@ -173,6 +178,9 @@ class Attaching:
             self._refuse(waiting.link, frame)
             return
         session, unfinished = restore(self._state, frame.client, frame.session_id, waiting.home.shard, told.rows, frame.moved)
+        if not goes_on(session, frame):
+            self._refuse(waiting.link, frame)
+            return
         self._state.sessions[frame.client] = session
         self._attached(session, waiting)
         for sub in unfinished:
@@ -197,7 +205,9 @@ class Attaching:
             waiting.link, Attached(frame.conn, 0, subscriptions, lost=self._tell_loss(session, 0 if frame.moved else frame.version))
         )
         self._reading.attach(session, frame.receive_max)
-        self._acks.resume(session)
+        self._acks.resume(session, frame)
+        if session.given.open and frame.refused:
+            self._givens.acked(session)
         if session.has_changes:
             self._committing.soon(session)
 

@@ -35,7 +35,8 @@ class Attach(NamedTuple):
     batch_size, idle_poll_ms, renew_streams_ms: sessions.options.ReadOverrides of the connection's zone.
     memory: as in Connected; the actor refuses a session that lives in the memory of another owner.  expiry_s: how long a
     session in memory outlives this connection.  owner: as in Connected.  moved: the connection is open already, and another actor had
-    it, which may have sent what no row knows of."""
+    it, which may have sent what no row knows of.  Of that connection, packet identifiers of QoS 2: unreleased: sent, and without PUBREL;
+    had_pubrel: that; refused: by a PUBREC with an error."""
 
     client: bytes
     conn: int
@@ -50,6 +51,9 @@ class Attach(NamedTuple):
     renew_streams_ms: int | None = None
     owner: int = 0
     moved: bool = False
+    unreleased: Sequence[int] = ()
+    had_pubrel: Sequence[int] = ()
+    refused: Sequence[int] = ()
 
 
 class Attached(NamedTuple):

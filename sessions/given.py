@@ -181,7 +181,7 @@ class Givens:
         left = [
             (number, given.values[key])
             for number, key in enumerate(known.copies, first)
-            if key in given.open and not track.is_finished(number) and (qos == 1 or number not in session.received)
+            if key in given.open and not track.is_finished(number) and number > track.out and (qos == 1 or number not in session.received)
         ]
         if left:
             left = self._without_poison(session, known, qos, left)

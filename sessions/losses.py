@@ -84,11 +84,11 @@ class Losses:
 def close_numbers(session: Session, known: Range, ones: range, twos: range) -> int:
     """These numbers of an open range are over without having been delivered, in the next commit; how many of them were not finished.
 
-    After PUBREC an exchange goes on.
+    After PUBREC an exchange goes on, and so does one that waits for it on a connection that another session actor has had.
     """
     one, two, ranges = session.one, session.two, session.ranges
     open1 = [number for number in ones if not one.is_finished(number)]
-    open2 = [number for number in twos if not two.is_finished(number) and number not in session.received]
+    open2 = [number for number in twos if number > two.out and not two.is_finished(number) and number not in session.received]
     if not open1 and not open2:
         return 0
     known.lost = (*known.lost, ones.start, len(ones), twos.start, len(twos))

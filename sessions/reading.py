@@ -399,7 +399,8 @@ class Reading:
             if not qos or (number in received and qos == QOS2):
                 continue
             track = one if qos == QOS1 else two
-            if track.is_finished(number):
+            if track.is_finished(number) or number <= track.out:
+                # Finished, or it is at the client already (sessions.outstanding).
                 continue
             if session.again:
                 message = bodies.messages[indexes[at]]

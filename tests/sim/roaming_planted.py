@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.core import GatewayCore
-from mqtt.packets import Subscribe
 from sessions.core import SessionCore
 from tests.sim.planted import ReplacedOwnerGoesOn
 from tests.sim.planting import Planted
@@ -45,7 +44,7 @@ class AttachedTooSoon(Planted):
             def hasty() -> Any:
                 for waiting in moving._waiting.values():
                     for connection in waiting:
-                        connection.given, connection.releasing = 0, {}
+                        connection.given = 0
                 return due()
 
             return hasty
@@ -53,25 +52,92 @@ class AttachedTooSoon(Planted):
         self.replace(moving, "due", make)
 
 
-class SubscribesToNobody(Planted):
-    name = "a SUBSCRIBE is handed on while nobody has attached its connection"
+class Forgetful(Planted):
+    """A gateway says nothing of one kind of what its connections have seen of QoS 2."""
+
+    kind: int
 
     def gateway(self, core: GatewayCore) -> None:
-        subscribing: Any = core._subscribing
+        connecting: Any = core._connecting
 
-        def make(_: Any) -> Any:
-            def handed_on(connection: Any, packet: Any) -> None:
-                connection.moving = False
+        def make(attach: Any) -> Any:
+            def attaches(connection: Any) -> None:
+                outbox = connecting._state.outbox
+
+                def to_session(session: int, frame: Any) -> None:
+                    said = [frame.unreleased, frame.had_pubrel, frame.refused]
+                    said[self.kind] = ()
+                    del outbox.to_session
+                    outbox.to_session(session, frame._replace(unreleased=said[0], had_pubrel=said[1], refused=said[2]))
+
+                outbox.to_session = to_session
+                attach(connection)
+
+            return attaches
+
+        self.replace(connecting, "_attach", make)
+
+
+class SentAgain(Forgetful):
+    name = "a QoS 2 PUBLISH is sent again on a connection that has it"
+    kind = 0
+
+
+class AnswersUntold(Planted):
+    name = "the next session actor is not told of the PUBRECs that came meanwhile"
+
+    def gateway(self, core: GatewayCore) -> None:
+        connecting: Any = core._connecting
+
+        def make(moved: Any) -> Any:
+            def silent(connection: Any, frame: Any) -> bool:
+                shakes, connection.handshakes = connection.handshakes, None
                 try:
-                    (subscribing.subscribe if isinstance(packet, Subscribe) else subscribing.unsubscribe)(connection, packet)
+                    return bool(moved(connection, frame))
                 finally:
-                    connection.moving = True
+                    connection.handshakes = shakes
 
-            return handed_on
+            return silent
 
-        self.replace(subscribing, "_hold", make)
+        self.replace(connecting, "_moved", make)
+
+
+class SeenIsReceived(Planted):
+    name = "what a connection has seen of QoS 2 is taken for finished"
+
+    def session(self, core: SessionCore) -> None:
+        attaching: Any = core._attaching
+
+        def make(attached: Any) -> Any:
+            def hasty(session: Any, waiting: Any) -> None:
+                attached(session, waiting)
+                for number in range(session.two.committed + 1, session.two.out + 1):
+                    if waiting.frame.moved and number not in session.received and not session.two.is_finished(number):
+                        session.received[number] = 0
+                        session.finish_two(number)
+                        session.window.inflight -= 1
+                session.ranges.progressed2()
+
+            return hasty
+
+        self.replace(attaching, "_attached", make)
+
+
+class NotAskedAgain(Planted):
+    name = "a SUBSCRIBE that the lost session actor has not answered is forgotten"
+
+    def gateway(self, core: GatewayCore) -> None:
+        self.replace(core._subscribing, "_ask_again", lambda _: lambda connection: None)
+
+
+class SubscribesToNobody(Planted):
+    name = "a SUBSCRIBE that comes while nobody has its connection is dropped"
+
+    def gateway(self, core: GatewayCore) -> None:
+        self.replace(core._subscribing, "_hold", lambda _: lambda connection, packet: None)
 
 
 ALL: tuple[type[Planted], ...] = (
-    SupersededGoesOn, MovedUnseen, ReplacedOwnerGoesOn, AttachedTooSoon, SubscribesToNobody,
+    SupersededGoesOn, MovedUnseen, ReplacedOwnerGoesOn, AttachedTooSoon, SubscribesToNobody, SentAgain, AnswersUntold, SeenIsReceived,
+    NotAskedAgain,
 )  # fmt: skip
