@@ -1,8 +1,9 @@
 """A link: a framed socket between two processes, with a proof of the cluster's secret at both ends.
 
 A frame is `u32 length, big-endian | bytes`; what the bytes mean is the owner's.  Before the first frame both ends prove that
-they know the secret, by an HMAC over the other's nonce, and the client says its role and its name with incarnation.  The length
-`_BEAT` has no bytes: over TCP each end sends it every Wire.beat_seconds, since a machine that lost its power says nothing.
+they know the secret, by an HMAC over the other's nonce, and say their role, their name with incarnation, and the versions of links that
+they speak (actors.link_version); with none in common the link is refused.  The length `_BEAT` has no bytes: over TCP each end sends it
+every Wire.beat_seconds, since a machine that lost its power says nothing.
 
 Always holds:
 1. an owner hears link_up before the first frame and link_down after the last, once each;
@@ -27,6 +28,7 @@ import msgpack
 import structlog
 
 from actors.endpoints import Endpoint
+from actors.link_version import NoCommonVersion, Spoken, agree
 from actors.wire import SILENT_BEATS_MAX, Wire, said_of
 
 FRAME_BYTES_MAX = 64 << 20
@@ -61,6 +63,7 @@ class Link(asyncio.Protocol):
     """One socket, from connection to loss.  `number` is never used twice in a process.
 
     cause: why the other end was refused, or has refused this one, before it was up; empty: it was not, or nothing is known.
+    version: of what is said on it, once it is up; nothing of a newer one may be sent.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Link(asyncio.Protocol):
         self.up = False
         self.address = ""
         self.cause = ""
+        self.version = 0
         self._owner = owner
         self._wire = wire
         self._role = role
@@ -89,6 +93,7 @@ class Link(asyncio.Protocol):
         self._opened = opened
         self._transport: asyncio.Transport | None = None
         self._nonce = secrets.token_bytes(16)
+        self._theirs: Spoken | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._beats: asyncio.TimerHandle | None = None
         self._silent = 0
@@ -153,7 +158,7 @@ class Link(asyncio.Protocol):
             self._beats = asyncio.get_running_loop().call_later(self._wire.beat_seconds, self._beat)
         if self._opened is not None:
             self._opened(self)
-        self._send_row(self._nonce)
+        self._send_row(self._nonce, *self._wire.speaks)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is None:
@@ -231,26 +236,34 @@ class Link(asyncio.Protocol):
         data = bytes(msgpack.packb(fields))
         self._transport.write(_LENGTH.pack(len(data)) + data)
 
-    def _proof(self, side: bytes, nonce: bytes, role: str, name: str) -> bytes:
-        return hmac.new(self._wire.secret, b"\0".join((side, nonce, role.encode(), name.encode())), hashlib.sha256).digest()
+    def _proof(self, side: bytes, nonce: bytes, role: str, name: str, spoken: Spoken) -> bytes:
+        said = (side, nonce, role.encode(), name.encode(), b"%d %d" % spoken)
+        return hmac.new(self._wire.secret, b"\0".join(said), hashlib.sha256).digest()
 
     def _shake(self, frame: bytes) -> bool:
-        """Rows: [nonce] from both at once, then [role, name, proof over the other's nonce] from both."""
+        """Rows: [nonce, oldest, newest] from both at once, then [role, name, proof over the other's nonce] from both."""
         role, name, good = "", "", False
         try:
             row = msgpack.unpackb(frame, raw=False)
-            if len(row) == 1:
+            if self._theirs is None:
+                nonce, oldest, newest = row
+                self._theirs = Spoken(int(oldest), int(newest))
                 side = b"client" if self._dials else b"server"
-                self._send_row(self._role, self._name, self._proof(side, bytes(row[0]), self._role, self._name))
+                self._send_row(self._role, self._name, self._proof(side, bytes(nonce), self._role, self._name, self._wire.speaks))
                 return True
             role, name, proof = row
             side = b"server" if self._dials else b"client"
-            good = hmac.compare_digest(self._proof(side, self._nonce, role, name), proof)
+            good = hmac.compare_digest(self._proof(side, self._nonce, role, name, self._theirs), proof)
         except (ValueError, TypeError, AttributeError, msgpack.UnpackException) as error:
             self._refuse(f"it did not prove the secret of this broker: {error}")
             return False
         if not good:
             self._refuse("it did not prove the secret of this broker: the secrets differ")
+            return False
+        try:
+            self.version = agree(self._wire.speaks, self._theirs)
+        except NoCommonVersion as error:
+            self._refuse(str(error))
             return False
         if self._deadline is not None:
             self._deadline.cancel()

@@ -125,7 +125,8 @@ class LinkClient:
         self._lost = asyncio.Event()
         self._connecting: asyncio.Timeout | None = None
         self._task: asyncio.Task[None] | None = None
-        self._said = ""
+        self.refused = ""
+        """Why the last dialling brought no link, with the endpoint, as far as it is known; empty: it did, or there was none."""
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -177,10 +178,10 @@ class LinkClient:
             await self._lost.wait()
         self.link = None
         if link.peer_name:
-            self._said = ""
+            self.refused = ""
             return True
-        if link.cause and (said := f"{at}: {link.cause}") != self._said:
-            self._said = said
+        if link.cause and (said := f"{at}: {link.cause}") != self.refused:
+            self.refused = said
             log.warning("link.refused", role=self._role, peer=str(at), cause=link.cause)
         return False
 

@@ -18,6 +18,7 @@ from typing import Self
 
 import structlog
 
+from actors.link_version import OWN, Spoken
 from actors.topology import SitesPlan, Topology
 
 log = structlog.get_logger(__name__)
@@ -50,6 +51,7 @@ class Wire:
     server: ssl.SSLContext | None = None
     client: ssl.SSLContext | None = None
     beat_seconds: float = BEAT_SECONDS
+    speaks: Spoken = OWN
     sites: SitesPlan | None = field(default=None, compare=False)
     """Whose files the contexts were made of."""
     seen: list[Seen] = field(default_factory=list, compare=False)
