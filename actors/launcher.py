@@ -33,12 +33,13 @@ from types import FrameType
 import structlog
 
 from actors.access.secrets import unpacked, write_secrets
-from actors.datadir import DataDirectory, DirectoryError, open_data_directory
+from actors.datadir import DataDirectory, DirectoryError, open_data_directory, read_site
 from actors.known_stores import StoreMissing, require_store
 from actors.logs import open_log
 from actors.origin import write_origin
 from actors.reader.token import OWN, own_token
 from actors.reserve import Reserve, free_bytes, give_back
+from actors.sites.agreeing import NotAgreed, shards_of_cluster
 from actors.spec import LaunchSpec, first_start_text, running_text
 from actors.supervisor import Supervisor
 from actors.topology import LOCAL_RAY, RayPlan, Topology, notices_of, read_dashboard, write_whole
@@ -88,7 +89,7 @@ def main() -> int:
     reporter = Reporter(report_fd)
     try:
         return launch(spec, reporter)
-    except (DirectoryError, StoreMissing, CannotStart) as error:
+    except (DirectoryError, StoreMissing, NotAgreed, CannotStart) as error:
         reporter.close(False, f"Holdfast did not start: {error}.")
         return 1
 
@@ -102,7 +103,7 @@ def launch(spec: LaunchSpec, reporter: Reporter) -> int:
     stores = Path(spec.store_dir) if spec.store_dir else path / "shards"
     n_sites, copies = (1, 1) if spec.sites is None else (spec.sites.n_sites, spec.sites.replication_factor)
     data = open_data_directory(
-        path, n_shards=spec.n_shards, n_shards_new=spec.n_shards_new, n_sites=n_sites, replication_factor=copies, stores=stores
+        path, n_shards=spec.n_shards, n_shards_new=_shards_of_new(spec, path), n_sites=n_sites, replication_factor=copies, stores=stores
     )
     try:
         open_log(path / "logs" / "launcher.log", spec.log_level, as_json=spec.log_json, who="launcher")
@@ -221,6 +222,14 @@ def _why_not(supervisor: Supervisor, topology: Topology, waited: float) -> str:
         missing = supervisor.missing()
         reasons = [f"no sign of {', '.join(missing)}" if missing else "the listeners do not answer a CONNECT"]
     return f"no CONNECT succeeded within {waited:.0f} s ({'; '.join(reasons)}); the logs are in {topology.log_dir}"
+
+
+def _shards_of_new(spec: LaunchSpec, path: Path) -> int:
+    """A site that is new among several has as many as the others, whatever machine it is on."""
+    if spec.sites is None or spec.n_shards is not None or read_site(path) is not None:
+        return spec.n_shards_new
+    secrets = unpacked(spec.secrets)
+    return shards_of_cluster(spec.config_json, secrets, secrets[spec.sites_secret], spec.sites, spec.n_shards_new)
 
 
 def _topology(spec: LaunchSpec, data: DataDirectory, ports: Mapping[str, int]) -> Topology:

@@ -60,9 +60,13 @@ class Wire:
     @classmethod
     def of(cls, topology: Topology) -> Self:
         """Raises WireError."""
-        sites = topology.sites
+        return cls.between(topology.secret, topology.sites)
+
+    @classmethod
+    def between(cls, secret: bytes, sites: SitesPlan | None) -> Self:
+        """Raises WireError."""
         seen = [_stats(sites)]
-        return cls(topology.secret, *_contexts(sites), sites=sites, seen=seen)
+        return cls(secret, *_contexts(sites), sites=sites, seen=seen)
 
     def look(self) -> None:
         """Take what the files have now, for handshakes from now on.  Three stats; some milliseconds when they have changed.

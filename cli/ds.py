@@ -22,6 +22,7 @@ from actors.inquiry.sites import (
     ForcedInfo,
     Refused,
     ShardInfo,
+    SiteInfo,
     Sites,
     declare_lost,
     force_leader,
@@ -159,7 +160,7 @@ def laid_out(sites: Sites) -> str:
     if not sites.this:
         return f"THIS SITE:\n{UNCLAIMED}"
     lines = ["THIS SITE:", sites.this, "", "SITES:"]
-    lines += [f"{one.site}{_GAP}'{one.node}'{_GAP}{_status(one.up, one.lost)}" for one in sites.sites]
+    lines += [f"{one.site}{_GAP}'{one.node}'{_GAP}{_status(one)}" for one in sites.sites]
     lines += ["", "SHARDS:", f"{'Shard':<{_SHARD_COLUMN}}Replicas"]
     # As texts: messages/10 comes before messages/2.
     shards = sorted(sites.shards, key=lambda one: f"{one.storage}/{one.shard}")
@@ -178,8 +179,9 @@ def _shard(one: ShardInfo, lost: frozenset[str]) -> str:
     return f"{_name(one):<{_SHARD_COLUMN - 4}}{replicas}".rstrip()
 
 
-def _status(up: bool, lost: bool) -> str:
-    return "(!) LOST" if lost else "    up" if up else "(x) down"
+def _status(one: SiteInfo) -> str:
+    down = f"(x) down ({one.refused})" if one.refused else "(x) down"
+    return "(!) LOST" if one.lost else "    up" if one.up else down
 
 
 def _replication(one: ShardInfo) -> list[str]:

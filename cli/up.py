@@ -134,7 +134,7 @@ def sites_plan(config: Config) -> SitesPlan | None:
     if messages.n_sites == 1 or not isinstance(cluster.listen, Bind):
         return None
     tls = cluster.tls
-    return SitesPlan(messages.n_sites, messages.replication_factor, cluster.listen.host, cluster.listen.port, tls.ca, tls.cert, tls.key)
+    return SitesPlan(messages.n_sites, messages.copies, cluster.listen.host, cluster.listen.port, tls.ca, tls.cert, tls.key)
 
 
 def binds_of(config: Config) -> dict[str, tuple[str, int]]:

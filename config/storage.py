@@ -16,6 +16,8 @@ from config.values import Duration, Size
 SHARDS_MAX = 64
 SITES_MAX = 7
 """As many copies as a shard may have (shards.replication)."""
+COPIES_AUTO = 3
+"""With fewer, losing a site loses messages or stops them."""
 THRESHOLDS_ALLOWED = "a list of 1 to 16 whole numbers from 1 to 1000000, such as [100, 10]"
 
 
@@ -112,7 +114,7 @@ class Messages(Section):
         "auto",
         "Parts of the store, each with its own log and its own process. One shard is about one core of storage. EMQX: 16. auto is "
         "half the cores, at least 1 and at most 16: a process of its own for each shard is too dear for more. With several sites at least "
-        "4 for each of them, so that each leads some, and the same on all sites.",
+        "4 for each of them, so that each leads some; there the first site counts, and the others take what the register says.",
         unit="shards",
         allowed='"auto" or a whole number from 1 to 64',
         effect="never, fixed",
@@ -126,13 +128,12 @@ class Messages(Section):
         le=SITES_MAX,
         effect="never, fixed",
     )
-    replication_factor: Whole = setting(
-        1,
+    replication_factor: Literal["auto"] | Annotated[Whole, Field(ge=1, le=SITES_MAX)] = setting(
+        "auto",
         "Copies of each message, each on another site, so at most `n_sites`. More than half of them have to be there for anything to be "
-        "stored: of 3 one site may be lost, of 5 two; with 2 both are needed. EMQX: 3.",
+        "stored: of 3 one site may be lost, of 5 two; with 2 both are needed. auto is 3, or `n_sites` where there are fewer. EMQX: 3.",
         unit="copies",
-        ge=1,
-        le=SITES_MAX,
+        allowed='"auto" or a whole number from 1 to 7',
         effect="never, fixed",
     )
     on_damage: Literal["salvage", "strict"] = setting(
@@ -205,11 +206,16 @@ class Messages(Section):
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        if self.replication_factor > self.n_sites:
+        if self.copies > self.n_sites:
             raise conflict("replication_factor", f"at most {self.n_sites}, which is n_sites")
         check_classes("classes", self.classes)
         check_filters("capture", self.capture)
         return self
+
+    @property
+    def copies(self) -> int:
+        """How many of each message there are to be."""
+        return min(COPIES_AUTO, self.n_sites) if self.replication_factor == "auto" else self.replication_factor
 
 
 class DurableStorage(Section):

@@ -175,7 +175,7 @@ def survives_what(config: Config, disk: str) -> tuple[Survives, Sequence[str]]:
             f"the store lies on {disk}: over a network nobody can say what is on a disk when a sync has returned",
         )
     synced = "a message is acknowledged when it is on disk (fsync), so killed processes and a power cut lose none"
-    copies = config.durable_storage.messages.replication_factor
+    copies = config.durable_storage.messages.copies
     if copies > 1:
         at = f"at all sites with a copy in sync, {copies // 2 + 1} of {copies} or more: losing a node loses nothing"
         return Survives(process_kill=True, power_loss=True, node_loss=True), (synced, at)

@@ -34,6 +34,8 @@ class SiteInfo:
     """An operator has said that it does not come back."""
     address: str = ""
     """Where other sites reach it; empty: there are none."""
+    refused: str = ""
+    """Why the site that was asked is not linked with it, as far as that is known: one sentence."""
 
 
 @dataclass(frozen=True, slots=True)

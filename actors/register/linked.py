@@ -155,6 +155,8 @@ class LinkedRegister:
                 self._client.send(bytes(msgpack.packb([number, kind, *fields])))
                 return await future
         except TimeoutError:
-            raise RegisterAway(f"the register did not answer within {self._within_s:g} s") from None
+            # Who does not know the secret, or shows no good certificate, never hears an answer: that is what a person has to mend.
+            why = f": {self._client.refused}" if self._client.refused else f" within {self._within_s:g} s"
+            raise RegisterAway(f"the register did not answer{why}") from None
         finally:
             self._asked.pop(number, None)

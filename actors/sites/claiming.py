@@ -26,18 +26,14 @@ async def agree(register: Register, own: Cluster, begun: bool = True) -> Cluster
     """Whoever is first says what the cluster is.  begun: it has shards; before that a site that was restored from a backup says which store
     it is.  What it is; raises CannotJoin, RegisterAway, RecordUnreadable."""
     while True:
-        held = await register.read(CLUSTER)
-        if held is None:
-            await _put(register, CLUSTER, NO_VALUE, own.pack())
-            continue
-        found = Cluster.unpack(held.value)
+        found, version = await said_first(register, own)
         if why := found.disagreement(own):
             raise CannotJoin(why)
         if found.id and (begun or found.incarnation >= own.incarnation):
             return found
         # One that was begun by a program that gave the store no name, or by a site with nothing in it.
         new = replace(found, id=own.id, incarnation=max(found.incarnation, own.incarnation))
-        await _put(register, CLUSTER, held.version, new.pack())
+        await _put(register, CLUSTER, version, new.pack())
 
 
 def check_restored(own: SiteRecord, sites: Collection[str], shards: Collection[int]) -> None:
@@ -47,6 +43,15 @@ def check_restored(own: SiteRecord, sites: Collection[str], shards: Collection[i
             f"site {own.site.upper()} was restored from a backup, and this cluster has {len(shards)} shards already: join it with an empty "
             "data directory, or let the restored one begin a cluster of its own, below another register.prefix"
         )
+
+
+async def said_first(register: Register, own: Cluster) -> tuple[Cluster, int]:
+    """What the cluster is, and the version of that: `own` where nobody has said it.  Raises RegisterAway, RecordUnreadable."""
+    while True:
+        held = await register.read(CLUSTER)
+        if held is not None:
+            return Cluster.unpack(held.value), held.version
+        await _put(register, CLUSTER, NO_VALUE, own.pack())
 
 
 async def take_place(register: Register, own: SiteRecord, is_up: Callable[[SiteRecord], Awaitable[bool]]) -> None:

@@ -79,6 +79,11 @@ class Peer:
         if moved:
             self._client.look_again()
 
+    @property
+    def refused(self) -> str:
+        """Why it is not linked, as far as that is known."""
+        return "" if self.up else self._client.refused
+
     def ask(self) -> None:
         self._asked += 1
         self._client.send(bytes(msgpack.packb([ASK, self._asked])))
@@ -132,6 +137,11 @@ class Peers:
 
     def up(self) -> frozenset[str]:
         return frozenset(site for site, peer in self._peers.items() if peer.up)
+
+    def refused(self, site: str) -> str:
+        """Why this one is not up, with its address, as far as that is known; one sentence."""
+        peer = self._peers.get(site)
+        return "" if peer is None else peer.refused
 
     def copies(self) -> list[CopyStatus]:
         """As they said last, of those that are up."""

@@ -149,7 +149,8 @@ class SiteServer:
         if PLACE in self._alarms:
             return Health(True, self._alarms[PLACE])
         up = len(self.up() & frozenset(self._seen.sites))
-        return Health(self._placed, f"{up} of {len(self._seen.sites)} sites are up")
+        refused = [why for site in sorted(self._seen.sites) if (why := self._peers.refused(site))]
+        return Health(self._placed, "; ".join([f"{up} of {len(self._seen.sites)} sites are up", *refused[:1]]))
 
     def reconfigure(self, config: Config) -> None:
         self._spreads = config.cluster.spread_leaders
@@ -180,7 +181,7 @@ class SiteServer:
         if REGISTER in self._alarms:
             said += "; it does not answer, and what is shown is what it said last"
         copies = [*self._copies, *self._peers.copies()]
-        return shown(self._topology.site, self._cluster.n_shards, self._seen, self._peers.up(), copies, said)
+        return shown(self._topology.site, self._cluster.n_shards, self._seen, self._peers.up(), copies, said, self._peers.refused)
 
     def nonce(self) -> str:
         return secrets.token_hex(8)
@@ -311,7 +312,12 @@ class SiteServer:
         down = {site: record for site, record in self._seen.sites.items() if site not in up and record.state == "member"}
         self._down_since = {site: self._down_since.get(site, now) for site in down}
         long = [down[site] for site, since in sorted(self._down_since.items()) if now - since >= self._down_s]
-        self._alarm(DOWN, ", ".join([f"site {each.site.upper()} on {each.name!r}, at {each.address}, is down" for each in long]))
+        self._alarm(DOWN, ", ".join([self._down(each) for each in long]))
+
+    def _down(self, record: SiteRecord) -> str:
+        refused = self._peers.refused(record.site)
+        said = f"site {record.site.upper()} on {record.name!r}, at {record.address}, is down"
+        return f"{said} ({refused})" if refused else said
 
     # ------------------------------------------------------------------ telling
 

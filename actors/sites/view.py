@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -31,12 +31,14 @@ def places(here: str, cluster: Cluster, seen: Seen, up: Collection[str], copies:
     return Places(here, cluster.n_shards, sites, dict(sorted(leads.items())), _store(cluster, seen))
 
 
-def shown(here: str, n_shards: int, seen: Seen, up: Collection[str], copies: Iterable[CopyStatus], standing: str) -> Sites:
-    """What `ds info` shows.  copies: of all sites."""
+def shown(
+    here: str, n_shards: int, seen: Seen, up: Collection[str], copies: Iterable[CopyStatus], standing: str, refused: Callable[[str], str]
+) -> Sites:
+    """What `ds info` shows.  copies: of all sites.  refused: as in Peers."""
     here_up = frozenset(up) | {here}
     leading = _leading(copies)
     sites = tuple([
-        SiteInfo(site.upper(), f"holdfast@{record.name}", site in here_up, record.state == "lost", record.address)
+        SiteInfo(site.upper(), f"holdfast@{record.name}", site in here_up, record.state == "lost", record.address, refused(site))
         for site, record in sorted(seen.sites.items())
     ])  # fmt: skip
     plan = plan_of(seen)

@@ -110,5 +110,5 @@ def test_loopback_is_what_no_other_machine_reaches(host: str, loopback: bool) ->
 def test_by_default_there_is_one_site() -> None:
     """With one copy, and nothing that listens for others."""
     config = Config()
-    assert (config.durable_storage.messages.n_sites, config.durable_storage.messages.replication_factor) == (1, 1)
+    assert (config.durable_storage.messages.n_sites, config.durable_storage.messages.copies) == (1, 1)
     assert config.cluster.listen == "" and not config.cluster.secret and not config.cluster.tls.given

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from actors.alarms import read_alarms
+from actors.sites.agreeing import NotAgreed, shards_of_cluster
 from actors.sites.asked import ask, ask_info
 from actors.sites.claiming import CannotJoin
 from actors.sites.forcing import ACCEPTED
+from actors.sites.server import SiteServer
 from actors.sites.whereabouts import SITES_FILE, LedBy
 from actors.topology import Topology
 from shards.replication.configuration import Configuration, shrunk, taken_over
 from shards.replication.ports import RegisterAway
 from tests.actors.register.etcds import etcds, ready
 from tests.actors.sites.several import (
+    SECRET,
     changed,
     made,
     moved,
@@ -276,3 +280,51 @@ async def test_a_site_that_starts_while_the_register_is_away_goes_by_what_it_kne
             await alone.stop()
             known = (topology.run_dir / SITES_FILE).exists()
             assert known == (topology is three[1])
+
+
+async def test_a_site_with_another_secret_says_so_and_the_others_too(tmp_path: Path) -> None:
+    """Not that it is down, or that the register does not answer: in what `ds info`, `status` and a start that takes too long show."""
+    with topologies(tmp_path, 2, n_shards=1) as two:
+        stranger = replace(two[1], secret=b"of another cluster")
+        async with running(two[0]):
+            alone = server(stranger)
+            try:
+                with pytest.raises(RegisterAway, match=r"the register did not answer: .*the secrets differ"):
+                    await alone.start()
+            finally:
+                await alone.stop()
+
+
+def _why(of: SiteServer) -> str:
+    """What `ds info` says of the sites that are not up."""
+    return " ".join([site.refused for site in of.info().sites if not site.up])
+
+
+@pytest.mark.needs("etcd")
+async def test_what_keeps_sites_from_being_linked_is_shown(tmp_path: Path) -> None:
+    """With a register in etcd a site with another secret is in it, and linked with nobody."""
+    with etcds(1) as (etcd,):
+        await ready([etcd])
+        with topologies(tmp_path, 2, n_shards=1, endpoints=[etcd.endpoint]) as two:
+            async with running(two[0], replace(two[1], secret=b"of another cluster")) as servers:
+                await until(lambda: ["the secrets differ" in _why(each) for each in servers] == [True, True])
+                await until(lambda: all("sites-down" in alarms(topology) for topology in two))
+                (alarm,) = [each for each in read_alarms(two[0].run_dir) if each.kind == "sites-down"]
+                assert "is down (127.0.0.2:" in alarm.cause and alarm.cause.endswith("the secrets differ)")
+                assert (await servers[1].health()).detail.startswith("1 of 2 sites are up; 127.0.0.1:")
+
+
+@pytest.mark.needs("etcd")
+async def test_a_new_site_has_as_many_shards_as_the_cluster(tmp_path: Path) -> None:
+    """Whatever its own machine would take; and the first one says how many that are."""
+    with etcds(1) as (etcd,):
+        await ready([etcd])
+        (tmp_path / "three").mkdir()
+        with topologies(tmp_path / "three", 3, endpoints=[etcd.endpoint]) as three:
+            for topology, own in zip(three, (12, 16, 5), strict=True):
+                assert topology.sites is not None
+                assert await asyncio.to_thread(shards_of_cluster, topology.config_json, {}, SECRET, topology.sites, own) == 12
+        with topologies(tmp_path, 1, endpoints=["http://127.0.0.1:9"]) as (one,):
+            assert one.sites is not None
+            with pytest.raises(NotAgreed, match="n_shards is auto, so the register of the cluster has to say how many"):
+                await asyncio.to_thread(shards_of_cluster, one.config_json, {}, SECRET, one.sites, 4, 0.1)
