@@ -148,7 +148,9 @@ class LinkClient:
         while True:
             self._moved.clear()
             self._at = self._where()
-            if self._at is not None and await self._linked(self._at):
+            began_s = time.monotonic()
+            # Who is let in and sent away at once, as by a shard that is being opened, has not been linked: it asks less and less often.
+            if self._at is not None and await self._linked(self._at) and time.monotonic() - began_s >= longest:
                 wait = RECONNECT_SECONDS[0]
             if self._moved.is_set():
                 wait = RECONNECT_SECONDS[0]

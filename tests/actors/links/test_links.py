@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from actors.endpoints import Endpoint
 from actors.link import FRAME_BYTES_MAX
-from actors.links import Link, LinkClient, LinkServer
+from actors.links import RECONNECT_SECONDS, Link, LinkClient, LinkServer
 from actors.wire import Wire
 
 SECRET = b"s" * 32
@@ -98,6 +100,33 @@ async def test_a_client_dials_until_there_is_a_server_and_again_when_it_was_lost
         assert Path(path).exists()
     await client.stop()
     assert len({link.number for link in ours.links}) == 2
+
+
+class Doorkeeper(Owner):
+    """Lets everybody in and sends them away at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came_s: list[float] = []
+
+    def link_up(self, link: Link) -> None:
+        super().link_up(link)
+        self.came_s.append(time.monotonic())
+        link.close("not now")
+
+
+async def test_who_is_sent_away_each_time_asks_less_and_less_often(path: str) -> None:
+    """A shard that is being opened has something else to do."""
+    theirs, ours = Doorkeeper(), Owner()
+    server = LinkServer([Endpoint(path)], theirs, WIRE, "shard", "shard-0:a")
+    await server.start()
+    client = LinkClient(lambda: Endpoint(path), ours, WIRE, "gateway", "gateway-0:b")
+    client.start()
+    await theirs.until(8)
+    await client.stop()
+    await server.stop()
+    first, second, third = (later - sooner for sooner, later in pairwise(theirs.came_s[:4]))
+    assert first >= RECONNECT_SECONDS[0] and second >= 2 * RECONNECT_SECONDS[0] and third >= 4 * RECONNECT_SECONDS[0]
 
 
 @pytest.mark.parametrize("wrong", [b"t" * 32, b""])
