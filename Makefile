@@ -121,6 +121,10 @@ show-%: env ## show-01 .. show-10: one gate, PASS or FAIL and the figure
 	@if [ -f tests/gates/show.py ] && compgen -G "tests/gates/gate_$*[_.]*" >/dev/null; then $(BIN)/python -m tests.gates.show $* $(ARGS); \
 	else echo "FAIL gate $*: not there yet"; exit 1; fi
 
+.PHONY: soak-cluster
+soak-cluster: env ## all faults of three sites, again and again; goes on where it was ended; ARGS=--help for more
+	@$(BIN)/python -m tests.gates.soak_cluster $(ARGS)
+
 soak-%: env ## soak-10m, soak-2h: load, kills and audits for so long
 	@if [ -f tests/gates/soak.py ]; then $(BIN)/python -m tests.gates.soak $* $(ARGS); \
 	else echo "FAIL soak $*: not there yet"; exit 1; fi

@@ -170,6 +170,8 @@ class RunningBroker:
         self.executable = executable or Path(sys.prefix) / "bin" / "holdfast"
         self.port = free_port()
         self.mark = uuid.uuid4().hex
+        self.killed_s = 0.0
+        """When all of it was killed last."""
         self._seen: dict[int, float] = {}
         self._last: Status | None = None
 
@@ -219,6 +221,7 @@ class RunningBroker:
         pids = self.status().pids()
         for pid in pids:
             self.kill(pid, wait=False)
+        self.killed_s = time.monotonic()
         self._wait_gone(pids)
         return pids
 

@@ -37,17 +37,19 @@ class Campaign:
     """The sites that clients are brought to."""
     took: list[float] = field(default_factory=list)
 
-    async def flows(self, within_s: float) -> float:
-        """Everybody gets acknowledgements and messages of what is published from now on. How long that took."""
-        began = time.monotonic()
+    async def flows(self, within_s: float, since_s: float = 0.0) -> float:
+        """Everybody gets acknowledgements and messages of what is published from now on. How long that took, since then (on the steady
+        clock; 0: since it was asked)."""
+        began = since_s or time.monotonic()
         await everything_flows(self.publishers, self.sessions[-2:], self.history, began + within_s)
         self.took.append(time.monotonic() - began)
         return self.took[-1]
 
-    async def lose(self, site: int) -> None:
-        """SIGKILL to all of this site."""
+    async def lose(self, site: int) -> float:
+        """SIGKILL to all of this site.  When that was, on the steady clock."""
         self.up.remove(site)
         await asyncio.to_thread(self.sites.sites[site].kill_all)
+        return self.sites.sites[site].killed_s
 
     async def bring_back(self, site: int) -> None:
         await asyncio.to_thread(self.sites.sites[site].up)

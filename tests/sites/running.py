@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,7 +26,9 @@ from actors.run import read_run
 from actors.sites.whereabouts import SITES_FILE, Sites
 from tests.actors.register.etcds import Etcd, etcds
 from tests.broker.running import QUIET_RAY, Options, RunningBroker, Status
+from tests.clockshim.control import Clocks
 from tests.cluster.nodes import Nodes
+from tests.sites.doors import Door
 
 NAMES = "abcdefg"
 
@@ -42,16 +45,21 @@ def free_run(count: int) -> int:
 
 
 @asynccontextmanager
-async def several(*args: Any, **options: Any) -> AsyncIterator[SeveralSites]:
-    """SeveralSites that are up, for who has a loop that must not wait."""
-    sites = SeveralSites(*args, **options)
-    await asyncio.to_thread(sites.__enter__)
-    try:
-        yield sites
-    except BaseException as error:
-        await asyncio.to_thread(sites.__exit__, type(error), error, error.__traceback__)
-        raise
-    await asyncio.to_thread(sites.__exit__, None, None, None)
+async def several(*args: Any, exposed: bool = False, **options: Any) -> AsyncIterator[SeveralSites]:
+    """SeveralSites that are up, for who has a loop that must not wait.  exposed: each with a door to the register and clocks of its own."""
+    async with contextlib.AsyncExitStack() as stack:
+        sites = SeveralSites(*args, **options)
+        if exposed:
+            endpoints = [member.endpoint for member in sites.etcds]
+            doors = [await stack.enter_async_context(Door(endpoints)) for _ in sites.sites]
+            sites.expose(doors, [Clocks(sites.directory / f"clocks-{index}") for index in range(len(sites.sites))])
+        await asyncio.to_thread(sites.__enter__)
+        try:
+            yield sites
+        except BaseException as error:
+            await asyncio.to_thread(sites.__exit__, type(error), error, error.__traceback__)
+            raise
+        await asyncio.to_thread(sites.__exit__, None, None, None)
 
 
 class SeveralSites:
@@ -91,6 +99,15 @@ class SeveralSites:
             RunningBroker(Options({**shared, "cluster.listen": listen, **place}, environment=environment))
             for listen, place in zip(self.listens, places, strict=True)
         ]
+        self.doors: list[Door] = []
+        self.clocks: list[Clocks] = []
+
+    def expose(self, doors: list[Door], clocks: list[Clocks]) -> None:
+        """One of each for each site, before it is up."""
+        self.doors, self.clocks = doors, clocks
+        for site, door, own in zip(self.sites, doors, clocks, strict=True):
+            settings = {**site.options.settings, "register.endpoints": f'["{door.endpoint}"]'}
+            site.options = replace(site.options, settings=settings, environment={**site.options.environment, **own.environment()})
 
     @property
     def ports(self) -> list[int]:

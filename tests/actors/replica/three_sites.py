@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from actors.endpoints import Endpoint
 from actors.links import LinkServer
@@ -39,7 +39,7 @@ from shards.messages import header
 from shards.replication.applying import APPLIED_ROW
 from shards.replication.configuration import Configuration, Rid, first, site_of, targeted
 from shards.replication.ports import Outcome
-from shards.replication.register import NO_VALUE
+from shards.replication.register import NO_VALUE, Register
 from shards.steady import WALL_ROW
 from shards.store import Store
 from tests.actors.two_sites import until
@@ -155,7 +155,7 @@ class ThreeSites:
         self.sites = {name: made(name, directory, str(self._sockets)) for name in NAMES}
         self._telling: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> ThreeSites:
+    async def __aenter__(self) -> Self:
         try:
             await self._begin()
         except BaseException:
@@ -163,9 +163,15 @@ class ThreeSites:
             raise
         return self
 
+    def asked(self, register: Register) -> Register:
+        """What the processes ask."""
+        return register
+
     async def _begin(self) -> None:
         self.register = open_register(self._directory / "register")
-        self._links = LinkServer([Endpoint(path=str(self._sockets))], RegisterHost(self.register), Wire(SECRET), "register", "register")
+        self._links = LinkServer(
+            [Endpoint(path=str(self._sockets))], RegisterHost(self.asked(self.register)), Wire(SECRET), "register", "register"
+        )
         await self._links.start()
         for site in self.sites.values():
             site.keep()
