@@ -53,7 +53,7 @@ def restore(
             )
         directory = data_path(loaded.data_dir)
         stores = data_path(messages.data_dir) if messages.data_dir else directory / "shards"
-        target = Target(directory, stores, messages.n_sites, messages.replication_factor)
+        target = Target(directory, stores, messages.n_sites, messages.copies)
         if shard is not None and (nothing_since or shard >= manifest.n_shards):
             refuse(f"there is no shard {shard}." if not nothing_since else "--nothing-since is said of all shards, not of one.", 2)
         with Shown("restored") as shown:
