@@ -17,7 +17,7 @@ from tests.replication.simulation import run
 from tests.replication.test_replica import Bench, record
 from tests.replication.world import Violation
 
-SEEDS = 20
+SEEDS = 40
 A, B, C = (rid_of(name, "1") for name in "abc")
 LED = taken_over(first(frozenset((A, B, C)), "n"), A, "n1")
 FORCED = forced(LED, C, ("b", "c"), 5, "n2")
