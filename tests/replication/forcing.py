@@ -14,7 +14,7 @@ from tests.replication.shard import Producer, SimShard
 from tests.replication.simulation import BREAKING_MS, NAMES, Simulation
 from tests.replication.site import Site
 
-BEHIND_MS = 2800
+BEHIND_MS = 4000
 GONE = 0.5
 """Of the replicas that are given up: its disk is gone. The others come back as they were."""
 
@@ -27,8 +27,8 @@ class Forcing(Simulation):
         super().__init__(seed)
         self.former: dict[bytes, int] = {}
         """Producers that have ended, and in which incarnation."""
-        for at_ms in sorted(self.world.between(3000, BREAKING_MS - 2000) for _ in range(self.world.between(1, 2))):
-            if self.world.happens(0.5):
+        for at_ms in sorted(self.world.between(BEHIND_MS + 1000, BREAKING_MS - 2000) for _ in range(self.world.between(1, 2))):
+            if self.world.happens(0.8):
                 self.world.later(at_ms - BEHIND_MS, self._leave_behind)
             self.world.later(at_ms, self._force)
 
