@@ -36,6 +36,7 @@ def test_sites_shards_lag_and_transitions_are_counted(tmp_path: Path) -> None:
         ("holdfast_replication_in_sync", ("0",)): 3, ("holdfast_replication_writable", ("0",)): 1,
         ("holdfast_replication_transitions", ("0", "add")): 1, ("holdfast_replication_transitions", ("0", "del")): 2,
         ("holdfast_replication_behind_entries", ("0", "b")): 0, ("holdfast_replication_takeovers_total", ("0",)): 2,
+        ("holdfast_replication_incarnation", ("0",)): 1, ("holdfast_site_shards_given_by_plan_total", ()): 0,
         ("holdfast_register_up", ()): 1, ("holdfast_register_failures_total", ()): 0,
     }  # fmt: skip
     assert found == wanted
