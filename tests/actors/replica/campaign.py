@@ -33,7 +33,7 @@ from tests.sites.copies import unequal
 
 FLOWS_S, IN_SYNC_S = 45, 60
 """After what has happened was mended."""
-SEEDS_MAX = 6
+SEEDS_MAX = 12
 """Within so many each planted fault is found."""
 
 
