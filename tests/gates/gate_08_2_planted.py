@@ -8,10 +8,13 @@ faults planted in them, some seed finds it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+
+import structlog
 
 from tests.actors.replica.campaign import SEEDS_MAX, found
 from tests.actors.replica.campaign import run as campaign
@@ -81,6 +84,7 @@ async def processes_checked(seeds: int) -> str:
 
 
 async def run(scale: Scale) -> str:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     model = await asyncio.to_thread(model_checked, scale.of(HISTORIES), len(os.sched_getaffinity(0)))
     say(model)
     return f"{model}; {await processes_checked(scale.of(SEEDS, 2))}"

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from shards.engine import StoreFailed
 from tests.actors.replica import nemesis
 from tests.actors.replica.faulty_sites import FaultySites
 from tests.actors.replica.planted import FIVE
@@ -67,7 +68,8 @@ async def run(seed: int, fault: str = "", stretches: Sequence[nemesis.Stretch] =
 
 
 async def found(fault: str, seeds: Sequence[int], stretches: Sequence[nemesis.Stretch] = nemesis.ALL) -> tuple[int, str]:
-    """The first of these seeds that finds it, and how; -1: none.  Raises Misfit when nothing of it was run."""
+    """The first of these seeds that finds it, and how; -1: none.  Raises Misfit when nothing of it was run, and what a campaign itself
+    raises: that is no catch."""
     ran = False
     for seed in seeds:
         ended = await run(seed, fault, stretches)
@@ -96,7 +98,7 @@ async def _run(directory: Path, seed: int, fault: str, stretches: Sequence[nemes
         await asyncio.to_thread(check_disks, sites, producer)
         if told := await asyncio.to_thread(unequal, [site.directory / "shards" for site in sites.faulty.values()], 0):
             raise Broken(told)
-    except (Exception, asyncio.CancelledError) as error:
+    except (Broken, AssertionError, TimeoutError, StoreFailed) as error:
         why = sites.wrong() or (str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}")
     planted = any(site.planted for site in sites.faulty.values())
     return Ended(why or sites.wrong(), planted, acknowledged, sites.happened, time.monotonic() - began_s)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
+from contextlib import suppress
 from itertools import permutations
 from pathlib import Path
 
@@ -61,6 +62,11 @@ class FaultySite(Site):
         self.away_s, self._power = away_s, power
         self._happened["killed" if power else "power cut"] += 1
         self.kill()
+
+    def send(self, number: int) -> None:
+        """Nothing to one that has ended meanwhile, as who is deposed does."""
+        with suppress(ProcessLookupError):
+            super().send(number)
 
     def wrong(self) -> str:
         """What it has met that no fault of the world leads to; empty: nothing.  Raises Misfit for a planted fault that does not fit."""
