@@ -80,7 +80,7 @@ async def stood_still(world: World) -> None:
         await world.passes(0, 0.4)
         world.sites.happened["stopped"] += 1
         site.send(signal.SIGSTOP)
-        await world.passes(0.5, 4.4)
+        await world.passes(*world.rng.choice(((0.5, 2.3), (2.3, 4.4), (2.3, 4.4))))
         if world.rng.random() < 0.5:
             site.send(signal.SIGCONT)
             await world.passes(0, 0.3)
