@@ -116,7 +116,7 @@ class Receiving:
         if self._transfer is not None:
             return
         if offer.index <= own.applied.index:
-            # The leader was led to believe that this log is shorter than it is. It offers again, so it hears it when the promise is on disk.
+            # The leader was led to believe that this log is shorter than it is. It offers again: it hears so when the promise is on disk.
             if own.writing.stable_epoch == offer.epoch:
                 own.send(source, Nak(offer.epoch, own.writing.log.last))
             return
