@@ -39,7 +39,6 @@ from actors.logs import open_log
 from actors.origin import write_origin
 from actors.reader.token import OWN, own_token
 from actors.reserve import Reserve, free_bytes, give_back
-from actors.sites.agreeing import NotAgreed, shards_of_cluster
 from actors.spec import LaunchSpec, first_start_text, running_text
 from actors.supervisor import Supervisor
 from actors.topology import LOCAL_RAY, RayPlan, Topology, notices_of, read_dashboard, write_whole
@@ -89,7 +88,7 @@ def main() -> int:
     reporter = Reporter(report_fd)
     try:
         return launch(spec, reporter)
-    except (DirectoryError, StoreMissing, NotAgreed, CannotStart) as error:
+    except (DirectoryError, StoreMissing, CannotStart) as error:
         reporter.close(False, f"Holdfast did not start: {error}.")
         return 1
 
@@ -228,8 +227,13 @@ def _shards_of_new(spec: LaunchSpec, path: Path) -> int:
     """A site that is new among several has as many as the others, whatever machine it is on."""
     if spec.sites is None or spec.n_shards is not None or read_site(path) is not None:
         return spec.n_shards_new
+    from actors.sites.agreeing import NotAgreed, shards_of_cluster  # loads the configuration
+
     secrets = unpacked(spec.secrets)
-    return shards_of_cluster(spec.config_json, secrets, secrets[spec.sites_secret], spec.sites, spec.n_shards_new)
+    try:
+        return shards_of_cluster(spec.config_json, secrets, secrets[spec.sites_secret], spec.sites, spec.n_shards_new)
+    except NotAgreed as error:
+        raise CannotStart(str(error)) from error
 
 
 def _topology(spec: LaunchSpec, data: DataDirectory, ports: Mapping[str, int]) -> Topology:

@@ -177,7 +177,7 @@ PLUGGED = ("access.plugin.kind=holdfast", 'access.plugin.plugins=["a:C"]')
 CHANGING = ("at once", "with the next generation")
 BY_SHELLS = (
     "log.level", "gateway.connect_bytes_max", "mqtt.filters_per_packet_max", "mqtt.user_properties_max", "storage_quota", "access.",
-    "admin.", "durable_storage.messages.local_write_buffer.flush_interval",
+    "admin.", "durable_storage.messages.local_write_buffer.flush_interval", "cluster.spread_leaders",
 )  # fmt: skip
 """Taken by the processes themselves, not by their cores; what ends in a dot: all that begin so."""
 

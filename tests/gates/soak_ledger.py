@@ -99,6 +99,9 @@ class Ledger(History):
         self.published += 1
         return number
 
+    def written(self, publisher: str, number: int) -> None:
+        """What comes again is judged by what was sent, however often."""
+
     def acknowledged(self, publisher: str, number: int, now_ns: int) -> None:
         found = self._where.get((publisher, number))
         if found is None:

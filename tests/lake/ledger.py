@@ -86,6 +86,9 @@ class LakeLedger(History):
         self.published += 1
         return number
 
+    def written(self, publisher: str, number: int) -> None:
+        """Counted by `sent_again`."""
+
     def acknowledged(self, publisher: str, number: int, now_ns: int) -> None:
         stream, at = self._where(publisher, number)
         if stream.state[at] == UNKNOWN:
