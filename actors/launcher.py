@@ -12,7 +12,7 @@ comes because the terminal is gone, it asks to stop, like SIGTERM and SIGINT.
     python -P -m actors.launcher SPEC_FD REPORT_FD
 
 REPORT_FD 1: in the foreground; reports are printed for the operator. Otherwise one JSON object is written there, `{ok, text}`, when the
-broker answers or cannot be started, and the descriptor is closed.
+broker answers or cannot be started, and the descriptor is closed. One of several sites that does not answer in time goes on starting.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from actors.logs import open_log
 from actors.origin import write_origin
 from actors.reader.token import OWN, own_token
 from actors.reserve import Reserve, free_bytes, give_back
-from actors.spec import LaunchSpec, first_start_text, running_text
+from actors.spec import LaunchSpec, first_start_text, running_text, waiting_text
 from actors.supervisor import Supervisor
 from actors.topology import LOCAL_RAY, RayPlan, Topology, notices_of, read_dashboard, write_whole
 
@@ -181,8 +181,14 @@ def _supervise(
                 text = running_text(topology.data_dir, listeners, dashboard, topology.log_dir, metrics, notices, sites)
                 reporter.close(True, f"{first_start_text(topology.n_shards)}\n{text}" if new and spec.start_within else text)
                 reported = True
-            elif spec.start_within is not None and (waited > spec.start_within or supervisor.hopeless or supervisor.failures >= HOPELESS):
+            elif spec.start_within is not None and (supervisor.hopeless or supervisor.failures >= HOPELESS):
                 raise CannotStart(_why_not(supervisor, topology, waited))
+            elif spec.start_within is not None and waited > spec.start_within:
+                if topology.sites is None:
+                    raise CannotStart(_why_not(supervisor, topology, waited))
+                # Others may have to come first, and if this one ended they would wait for it in turn.
+                reporter.close(True, waiting_text(topology.data_dir, _why_not(supervisor, topology, waited)))
+                reported = True
             elif waited > COMPLAIN_AFTER_S:
                 for complaint in supervisor.complaints():
                     if complaint not in complained:

@@ -135,3 +135,11 @@ def first_start_text(n_shards: int) -> str:
         f"new store with {n_shards} shard{'s' if n_shards > 1 else ''}: one shard is about one core of storage, "
         "and the number cannot be changed later (durable_storage.messages.n_shards)"
     )
+
+
+def waiting_text(data_dir: Path, why_not: str) -> str:
+    """What `up --detach` prints of one of several sites that was not ready in time."""
+    return (
+        f"Holdfast runs, and goes on starting, as one of several sites: {why_not}. "
+        f"`holdfast status --data-dir {data_dir}` says when it is ready, and `holdfast down --data-dir {data_dir}` stops it."
+    )

@@ -48,8 +48,13 @@ def up(
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set one key. May be given often.")] = None,
     address: Annotated[str | None, typer.Option("--address", help="Join the Ray that runs there; auto: the one on this machine.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return when a client can connect, and leave the broker running.")] = False,
+    within: Annotated[
+        float, typer.Option("--within", min=1, max=600, metavar="SECONDS", help="With --detach: how long to wait for that.")
+    ] = START_WITHIN_S,
 ) -> None:
-    """Start the broker, and keep it running until Ctrl-C or `holdfast down`."""
+    """Start the broker, and keep it running until Ctrl-C or `holdfast down`.
+
+    With --detach a broker that is not ready in time is ended; one of several sites is left running, as it may wait for the others."""
     sets = list(set_ or ())
     if address is not None:
         sets.append(f"ray.address={address}")
@@ -74,8 +79,7 @@ def up(
         raise typer.Exit(1)
     file = os.path.abspath(config) if config is not None else ""
     origin = Origin(file, tuple(sets), data_dir, port, environment())
-    within = START_WITHIN_S if detach else None
-    spec = launch_spec(loaded, cores=usable_cores(), start_within=within, origin=origin, opened=opened)
+    spec = launch_spec(loaded, cores=usable_cores(), start_within=within if detach else None, origin=origin, opened=opened)
     if detach:
         raise typer.Exit(launch_detached(spec))
     become_launcher(spec)

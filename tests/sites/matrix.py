@@ -13,13 +13,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import shutil
 import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 from tests.broker.running import CommandFailed
 from tests.gates.gate import GateFailed
 from tests.sites.campaign import Campaign
+from tests.sites.judging import converged
 
 BACK_S = 40.0
 """Until everything flows, where several brokers and their Rays start on the cores that clients use too."""
@@ -28,6 +31,8 @@ LOST_S = 10.0
 QUORUM_AWAY_S = 30.0
 ANOTHER_S = 90.0
 """Until the launcher has started a Ray anew."""
+COUNTED_S = 60.0
+"""Until a copy that was made anew is in sync."""
 HOUR_S = 3600.0
 SHARD = 0
 OURS = ("shard", "session", "gateway", "controller", "site")
@@ -271,6 +276,36 @@ async def rolling_restart(running: Campaign, chance: random.Random) -> None:
         await running.flows(BACK_S)
 
 
+async def copies_lost(running: Campaign, chance: random.Random) -> None:
+    """A site that is away loses the directory of its copy, and then one finds another byte in it: each is made anew from the others, and
+    counts again. Of a follower and of who leads."""
+    names = [await asyncio.to_thread(running.sites.name_of, site) for site in running.up]
+    for harm in (wiped, damaged):
+        leader = await leader_of(running)
+        for site in (chance.choice(await others_than_leader(running)), leader):
+            await running.lose(site)
+            await running.flows(BACK_S)
+            harm(running.sites.sites[site].data_dir / "shards" / str(SHARD), chance)
+            await running.bring_back(site)
+            await running.flows(BACK_S)
+            await converged(running.sites, site, names, COUNTED_S)
+
+
+def wiped(copy: Path, chance: random.Random) -> None:
+    shutil.rmtree(copy)
+
+
+def damaged(copy: Path, chance: random.Random) -> None:
+    """One byte somewhere in the first half of its newest segment: in the last record it could be taken for a write that was cut off."""
+    segment = max((copy / "log").glob("*.seg"), key=lambda path: path.name)
+    place = chance.randrange(segment.stat().st_size // 2)
+    with segment.open("r+b") as file:
+        file.seek(place)
+        found = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([found ^ chance.randrange(1, 256)]))
+
+
 async def head_of_ray_away(running: Campaign, chance: random.Random) -> None:
     """The GCS of the site that leads: messages go on without it."""
     await killed_and_back(running, "gcs_server")
@@ -303,6 +338,7 @@ MATRIX: dict[str, Fault] = {
     "register away": register_away,
     "register slow": register_slow,
     "disks slow and full": disks,
+    "copies lost and damaged": copies_lost,
     "head of Ray away": head_of_ray_away,
     "clocks jump": clocks_jump,
     "rolling restart": rolling_restart,
