@@ -69,7 +69,9 @@ Answer = TypeVar("Answer")
 def info(
     data_dir: DataDir = "./data",
     as_json: Json = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Also who leads, what is in sync, and how far the others are behind.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Also who leads, what is in sync, how far others are behind, releases.")
+    ] = False,
 ) -> None:
     """Which sites there are, and where the replicas of each shard lie."""
     sites = _sites(data_dir)
@@ -80,6 +82,8 @@ def info(
     if verbose and sites.register:
         print(f"\nREPLICATION ({sites.register}):")
         table(("Shard", "Leader", "Epoch", "In sync", "Entries behind"), [_replication(one) for one in sites.shards])
+        print(f"\nRELEASES (format {sites.format} of the cluster is in use):")
+        table(("Site", "Release", "Knows formats", "Link"), [_release(one, sites.this) for one in sites.sites])
         if any(one.forced for one in sites.shards):
             print("\nFORCED LEADERSHIP:")
             table(
@@ -191,6 +195,12 @@ def _replication(one: ShardInfo) -> list[str]:
     if one.planned and one.planned != one.leader:
         leader += f" (by plan {one.planned})"
     return [_name(one), leader, str(one.epoch), in_sync, behind or "none known"]
+
+
+def _release(one: SiteInfo, this: str) -> list[str]:
+    oldest, newest = one.knows
+    link = "this site" if one.site == this else f"version {one.speaks}" if one.speaks else "none"
+    return [one.site, one.release or "not said", str(newest) if oldest == newest else f"{oldest} to {newest}", link]
 
 
 def _forced(one: ShardInfo, each: ForcedInfo) -> list[str]:

@@ -36,6 +36,12 @@ class SiteInfo:
     """Where other sites reach it; empty: there are none."""
     refused: str = ""
     """Why the site that was asked is not linked with it, as far as that is known: one sentence."""
+    release: str = ""
+    """That it said last; empty: it stands alone, or has never said."""
+    knows: tuple[int, int] = (1, 1)
+    """The oldest and the newest format of a cluster that this release knows."""
+    speaks: int = 0
+    """The version of the link that the site that was asked has dialled to it; 0: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +80,13 @@ class ShardInfo:
 @dataclass(frozen=True, slots=True)
 class Sites:
     """this: empty when the data directory has no site yet: its broker was never started.  register: of several sites where it is, and
-    whether it answers."""
+    whether it answers.  format: that several sites have in use."""
 
     this: str
     sites: tuple[SiteInfo, ...]
     shards: tuple[ShardInfo, ...]
     register: str = ""
+    format: int = 1
 
     @property
     def lost(self) -> frozenset[str]:

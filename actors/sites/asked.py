@@ -75,4 +75,5 @@ def sites_of(row: dict[str, Any]) -> Sites:
         })
         for shard in row["shards"]
     ])  # fmt: skip
-    return Sites(row["this"], tuple([SiteInfo(**site) for site in row["sites"]]), shards, row["register"])
+    sites = tuple([SiteInfo(**{**site, "knows": tuple(site["knows"])}) for site in row["sites"]])
+    return Sites(row["this"], sites, shards, row["register"], row["format"])

@@ -1,6 +1,7 @@
-"""A site takes its place: the settings of the cluster are agreed on, and the record of this site says where it is.
+"""A site takes its place: the settings of the cluster are agreed on, and the record of this site says where it is.  Later: which format the
+cluster has in use.
 
-Both by compare-and-set, so many sites may do it at the same moment.  Doing it again changes nothing.
+All by compare-and-set, so many sites may do it at the same moment.  Doing it again changes nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from dataclasses import replace
 
 import structlog
 
-from actors.sites.keys import CLUSTER, site_key
+from actors.sites.formats import Use, next_use, refusal
+from actors.sites.keys import CLUSTER, SITES, site_key
+from actors.sites.looking import Seen, look
 from actors.sites.records import Cluster, SiteRecord
 from shards.replication.ports import Outcome, RegisterAway
 from shards.replication.register import NO_VALUE, Register
@@ -75,6 +78,47 @@ async def take_place(register: Register, own: SiteRecord, is_up: Callable[[SiteR
         if found.state == "lost":
             log.warning("site.lost_is_back", site=own.site, address=own.address)
         await _put(register, key, held.version, replace(own, state="member").pack())
+
+
+async def be_let_in(
+    register: Register, settings: Cluster, record: SiteRecord, is_up: Callable[[SiteRecord], Awaitable[bool]], begun: bool = True
+) -> Cluster:
+    """Agrees and takes its place, as above, where this release knows the format.  What the cluster is; raises as they do."""
+    cluster = await agree(register, settings, begun)
+    check_format(cluster, record)
+    await take_place(register, record, is_up)
+    # Again: it may have been announced before this site was seen.
+    cluster = await agree(register, settings, begun)
+    check_format(cluster, record)
+    return cluster
+
+
+def check_format(cluster: Cluster, own: SiteRecord) -> None:
+    """Raises CannotJoin."""
+    if why := refusal(cluster.use, own.knows, own.release):
+        raise CannotJoin(why)
+
+
+async def settle_format(register: Register, own: Cluster, seen: Seen) -> Cluster:
+    """One step towards the highest format that all sites know, where there is one to make.  What the cluster is; raises RegisterAway,
+    RecordUnreadable."""
+    found, version = await said_first(register, own)
+    if found.use == _use_after(found, seen):
+        return found
+    # The sites, anew: what they said before the record was read is of no use.
+    use = _use_after(found, await look(register))
+    if use != found.use:
+        new = replace(found, format=use.format, announced=use.announced)
+        if await register.cas(CLUSTER, version, new.pack()) is Outcome.DONE:
+            log.info("cluster.format", format=use.format, announced=use.announced)
+            return new
+    return found
+
+
+def _use_after(cluster: Cluster, seen: Seen) -> Use:
+    if any(sentence.startswith(SITES) for sentence in seen.unreadable):
+        return cluster.use  # Nobody knows what that site knows.
+    return next_use(cluster.use, [record.knows for record in seen.sites.values() if record.state != "lost"])
 
 
 async def _put(register: Register, key: str, version: int, value: bytes) -> None:

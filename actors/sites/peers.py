@@ -84,6 +84,11 @@ class Peer:
         """Why it is not linked, as far as that is known."""
         return "" if self.up else self._client.refused
 
+    @property
+    def speaks(self) -> int:
+        """The version of its link; 0: there is none."""
+        return 0 if self._client.link is None else self._client.link.version
+
     def ask(self) -> None:
         self._asked += 1
         self._client.send(bytes(msgpack.packb([ASK, self._asked])))
@@ -142,6 +147,11 @@ class Peers:
         """Why this one is not up, with its address, as far as that is known; one sentence."""
         peer = self._peers.get(site)
         return "" if peer is None else peer.refused
+
+    def speaks(self, site: str) -> int:
+        """The version of the link with this one; 0: there is none."""
+        peer = self._peers.get(site)
+        return 0 if peer is None else peer.speaks
 
     def copies(self) -> list[CopyStatus]:
         """As they said last, of those that are up."""

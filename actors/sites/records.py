@@ -9,6 +9,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, get_args
 
+from actors.sites.formats import FIRST, ONLY_FIRST, Known, Use
+
 CLUSTER_VERSION: Final = 1
 SITE_VERSION: Final = 1
 State = Literal["member", "lost", "forgotten"]
@@ -27,13 +29,20 @@ class RecordUnreadable(ValueError):
 class Cluster:
     """What all sites have to agree on.  Whoever is first writes it.
 
-    id: of the store, sixteen hex digits, as a site that stands alone has one; empty: it is not known yet.  incarnation: of the store."""
+    id: of the store, sixteen hex digits, as a site that stands alone has one; empty: it is not known yet.  incarnation: of the store.
+    format, announced: as in actors.sites.formats."""
 
     n_shards: int
     n_sites: int
     replication_factor: int
     id: str = ""
     incarnation: int = 1
+    format: int = FIRST
+    announced: int = FIRST
+
+    @property
+    def use(self) -> Use:
+        return Use(self.format, self.announced)
 
     @property
     def store(self) -> str:
@@ -49,11 +58,12 @@ class Cluster:
         row = _unpacked(data, "the record of the cluster", CLUSTER_VERSION)
         try:
             found = Cluster(
-                row["n_shards"], row["n_sites"], row["replication_factor"], row.get("id", ""), row.get("incarnation", 1)
+                row["n_shards"], row["n_sites"], row["replication_factor"], row.get("id", ""), row.get("incarnation", 1),
+                row.get("format", FIRST), row.get("announced", FIRST),
             )  # fmt: skip
         except KeyError as error:
             raise RecordUnreadable(f"the record of the cluster in the register has no {error}") from None
-        numbers = (found.n_shards, found.n_sites, found.replication_factor, found.incarnation)
+        numbers = (found.n_shards, found.n_sites, found.replication_factor, found.incarnation, found.format, found.announced)
         if type(found.id) is not str or not all(type(value) is int and value > 0 for value in numbers):
             raise RecordUnreadable(f"the record of the cluster in the register cannot be: {found}")
         return found
@@ -69,7 +79,8 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class SiteRecord:
-    """One site.  host, port: where the others reach it.  name: of its machine.  format: of its data directory.
+    """One site.  host, port: where the others reach it.  name: of its machine.  format: of its data directory.  release: that it ran last.
+    knows: the formats of a cluster that this release knows (actors.sites.formats).
 
     state: member; lost: an operator has said that it does not come back; forgotten: lost, and without copies, and not shown any more."""
 
@@ -81,6 +92,8 @@ class SiteRecord:
     incarnation: int
     format: int
     state: State = "member"
+    release: str = ""
+    knows: Known = ONLY_FIRST
 
     @property
     def address(self) -> str:
@@ -95,11 +108,15 @@ class SiteRecord:
         row = _unpacked(data, "the record of a site", SITE_VERSION)
         try:
             found = SiteRecord(
-                row["site"], row["host"], row["port"], row["n_gateways"], row["name"], row["incarnation"], row["format"], row["state"]
+                row["site"], row["host"], row["port"], row["n_gateways"], row["name"], row["incarnation"], row["format"], row["state"],
+                row.get("release", ""), Known(*row.get("knows", ONLY_FIRST)),
             )  # fmt: skip
         except KeyError as error:
             raise RecordUnreadable(f"the record of a site in the register has no {error}") from None
-        texts, numbers = (found.site, found.host, found.name), (found.port, found.n_gateways, found.incarnation, found.format)
+        except TypeError:
+            raise RecordUnreadable(f"the record of a site in the register cannot be: it knows the formats {row['knows']!r}") from None
+        texts = (found.site, found.host, found.name, found.release)
+        numbers = (found.port, found.n_gateways, found.incarnation, found.format, *found.knows)
         if not all(type(text) is str for text in texts) or not all(type(number) is int for number in numbers):
             raise RecordUnreadable(f"the record of a site in the register cannot be: {found}")
         if found.state not in get_args(State):

@@ -18,6 +18,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -31,19 +32,22 @@ from actors.metrics.of_site import SiteFigures
 from actors.register.chosen import Below, asked_register, owned_register, settings_of
 from actors.register.linked import RegisterHost
 from actors.register.local import LocalRegister
+from actors.release import release
 from actors.replica.draining import ask_to_drain, ask_to_hand_over
 from actors.sites.allocating import allocate, allocated, restored
 from actors.sites.changing import lost_steps
-from actors.sites.claiming import agree, check_restored, take_place
+from actors.sites.claiming import agree, be_let_in, check_restored, settle_format
 from actors.sites.copies import CopyStatus, read_copies
 from actors.sites.desk import ROLE as ASKS
 from actors.sites.desk import Desk
 from actors.sites.door import Door
 from actors.sites.forcing import Around
+from actors.sites.formats import KNOWN, Known, refusal
+from actors.sites.keys import CLUSTER
 from actors.sites.looking import Seen, look
 from actors.sites.peers import ROLE as SITE
 from actors.sites.peers import Peers, Served, probe, stop_all
-from actors.sites.records import Cluster, SiteRecord
+from actors.sites.records import Cluster, RecordUnreadable, SiteRecord
 from actors.sites.spreading import Spreading
 from actors.sites.view import places, shown
 from actors.sites.whereabouts import SITES_FILE, tell_sites
@@ -72,7 +76,7 @@ SEEDS: Final = "sites-restored"
 class SiteServer:
     """Life cycle: made -> listening -> placed in the register -> looking -> stopped."""
 
-    def __init__(self, topology: Topology, index: int, *, look_s: float = LOOK_S, down_s: float = DOWN_S) -> None:
+    def __init__(self, topology: Topology, index: int, *, look_s: float = LOOK_S, down_s: float = DOWN_S, knows: Known = KNOWN) -> None:
         plan = topology.sites
         assert plan is not None, "a site that stands alone has no site process"
         self._topology = topology
@@ -86,7 +90,8 @@ class SiteServer:
         self._agreed = False
         """On a record of the cluster that nobody changes any more."""
         self._record = SiteRecord(
-            topology.site, plan.host, plan.port, topology.n_gateways, socket.gethostname(), topology.incarnation, FORMAT_VERSION_SITES
+            topology.site, plan.host, plan.port, topology.n_gateways, socket.gethostname(), topology.incarnation, FORMAT_VERSION_SITES,
+            release=release(), knows=knows,
         )  # fmt: skip
         self._wire = Wire.of(topology)
         self._owned: LocalRegister | None = None
@@ -122,8 +127,7 @@ class SiteServer:
         assert register is not None
         seen = await look(register)
         check_restored(self._record, seen.sites, seen.shards)
-        self._cluster = await agree(register, self._cluster, begun=bool(seen.shards))
-        await take_place(register, self._record, self._is_up)
+        self._cluster = await be_let_in(register, self._cluster, self._record, self._is_up, begun=bool(seen.shards))
         self._seen = await look(register)
         self._placed = True
         self._peers.know(self._seen.sites)
@@ -181,7 +185,8 @@ class SiteServer:
         if REGISTER in self._alarms:
             said += "; it does not answer, and what is shown is what it said last"
         copies = [*self._copies, *self._peers.copies()]
-        return shown(self._topology.site, self._cluster.n_shards, self._seen, self._peers.up(), copies, said, self._peers.refused)
+        up, refused, speaks = self._peers.up(), self._peers.refused, self._peers.speaks
+        return shown(self._topology.site, self._cluster, self._seen, up, copies, said, refused, speaks)
 
     def nonce(self) -> str:
         return secrets.token_hex(8)
@@ -224,7 +229,8 @@ class SiteServer:
         except (OSError, ValueError, TypeError):
             return
         own = found.sites.get(self._topology.site)
-        if own is not None and (own.host, own.port) == (self._record.host, self._record.port):
+        known = found.format <= self._record.knows.newest
+        if known and own is not None and (own.host, own.port) == (self._record.host, self._record.port):
             tell_sites(self._topology.run_dir, found)
 
     async def _is_up(self, record: SiteRecord) -> bool:
@@ -251,7 +257,9 @@ class SiteServer:
         assert register is not None
         try:
             seen = await look(register)
-            if not self._agreed:
+            if self._agreed:
+                seen = await self._settle_format(register, seen)
+            else:
                 self._cluster = await agree(register, self._cluster)
                 self._agreed = allocated(seen, self._cluster)
             if not allocated(seen, self._cluster):
@@ -274,6 +282,14 @@ class SiteServer:
         self._check_place()
         await stop_all(self._peers.know(seen.sites))
         self._tell()
+
+    async def _settle_format(self, register: Below, seen: Seen) -> Seen:
+        """Raises RegisterAway."""
+        try:
+            self._cluster = await settle_format(register, self._cluster, seen)
+        except RecordUnreadable as error:
+            return replace(seen, unreadable=(*seen.unreadable, f"{CLUSTER}: {error}"))
+        return seen
 
     async def _spread(self, register: Below, seen: Seen) -> None:
         """Raises RegisterAway."""
@@ -305,6 +321,8 @@ class SiteServer:
             why = f"site {site.upper()} is at {found.address} on {found.name!r} now: two data directories have one id, stop one of them"
         elif found.state == "lost":
             why = f"an operator has said that site {site.upper()} is lost, and it runs: start it again to be a member, or stop it"
+        else:
+            why = refusal(self._cluster.use, self._record.knows, self._record.release)
         self._alarm(PLACE, why)
 
     def _look_who_is_down(self) -> None:

@@ -28,17 +28,21 @@ def places(here: str, cluster: Cluster, seen: Seen, up: Collection[str], copies:
         if copy.leader and copy.epoch > (leads[copy.shard].epoch if copy.shard in leads else 0):
             known = seen.shards.get(copy.shard)
             leads[copy.shard] = LedBy(copy.epoch, site_of(Rid(copy.leader)), 1 if known is None else known.incarnation)
-    return Places(here, cluster.n_shards, sites, dict(sorted(leads.items())), _store(cluster, seen))
+    return Places(here, cluster.n_shards, sites, dict(sorted(leads.items())), _store(cluster, seen), cluster.format)
 
 
 def shown(
-    here: str, n_shards: int, seen: Seen, up: Collection[str], copies: Iterable[CopyStatus], standing: str, refused: Callable[[str], str]
-) -> Sites:
-    """What `ds info` shows.  copies: of all sites.  refused: as in Peers."""
+    here: str, cluster: Cluster, seen: Seen, up: Collection[str], copies: Iterable[CopyStatus], standing: str,
+    refused: Callable[[str], str], speaks: Callable[[str], int],
+) -> Sites:  # fmt: skip
+    """What `ds info` shows.  copies: of all sites.  refused, speaks: as in Peers."""
     here_up = frozenset(up) | {here}
     leading = _leading(copies)
     sites = tuple([
-        SiteInfo(site.upper(), f"holdfast@{record.name}", site in here_up, record.state == "lost", record.address, refused(site))
+        SiteInfo(
+            site.upper(), f"holdfast@{record.name}", site in here_up, record.state == "lost", record.address, refused(site),
+            record.release, record.knows, speaks(site),
+        )
         for site, record in sorted(seen.sites.items())
     ])  # fmt: skip
     plan = plan_of(seen)
@@ -46,9 +50,9 @@ def shown(
         _shard(shard, seen.shards[shard], here_up, leading.get(shard), plan.get(shard, ""))
         if shard in seen.shards
         else ShardInfo(STORAGE, shard, ())
-        for shard in range(n_shards)
+        for shard in range(cluster.n_shards)
     ])  # fmt: skip
-    return Sites(here.upper(), sites, shards, standing)
+    return Sites(here.upper(), sites, shards, standing, cluster.format)
 
 
 def _leading(copies: Iterable[CopyStatus]) -> Mapping[int, CopyStatus]:

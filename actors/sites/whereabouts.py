@@ -22,10 +22,13 @@ from pathlib import Path
 from typing import Protocol
 
 from actors.endpoints import Endpoint
+from actors.sites.formats import FIRST
 from actors.topology import Topology, write_whole
 
 SITES_FILE = "sites.json"
-SITES_VERSION = 2
+SITES_VERSION = 3
+SITES_VERSION_FIRST = 2
+"""Without a format: it is read too, as a data directory may have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +55,29 @@ class LedBy:
 @dataclass(frozen=True, slots=True)
 class Sites:
     """What the site process says.  here: the site of this machine.  store: `id:incarnation` of what the sites share; empty: nobody knows
-    yet."""
+    yet.  format: that the cluster has in use (actors.sites.formats); what is newer is written to no log and no record yet."""
 
     here: str
     n_shards: int
     sites: Mapping[str, SiteAt] = field(default_factory=dict)
     leads: Mapping[int, LedBy] = field(default_factory=dict)
     store: str = ""
+    format: int = FIRST
 
     def to_json(self) -> str:
         sites = [[each.site, each.host, each.port, each.n_gateways, each.name, each.up] for each in self.sites.values()]
         leads = [[shard, each.epoch, each.site, each.incarnation] for shard, each in sorted(self.leads.items())]
-        return json.dumps([SITES_VERSION, self.here, self.n_shards, sites, leads, self.store])
+        return json.dumps([SITES_VERSION, self.here, self.n_shards, sites, leads, self.store, self.format])
 
     @staticmethod
     def from_json(text: str) -> Sites:
         """Raises ValueError, TypeError."""
         version, *rest = json.loads(text)
-        if version != SITES_VERSION:
+        if version not in (SITES_VERSION_FIRST, SITES_VERSION):
             raise ValueError(f"{SITES_FILE} of version {version!r}, wanted {SITES_VERSION}")
-        here, n_shards, sites, leads, store = rest
-        return Sites(here, n_shards, {row[0]: SiteAt(*row) for row in sites}, {row[0]: LedBy(*row[1:4]) for row in leads}, store)
+        here, n_shards, sites, leads, store, *more = rest
+        (format,) = more or (FIRST,)
+        return Sites(here, n_shards, {row[0]: SiteAt(*row) for row in sites}, {row[0]: LedBy(*row[1:4]) for row in leads}, store, format)
 
     def replica(self, site: str, shard: int) -> Endpoint | None:
         """The process with the copy of this shard at that site."""

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from actors.datadir import Site, write_site
 from actors.processes import identify
+from actors.release import release
 from actors.replica.draining import is_drained
 from actors.run import Run, boot_id, record_run
 from actors.topology import Topology, write_whole
@@ -81,6 +82,10 @@ def test_operators_see_and_move_replicas(three: list[Topology]) -> None:
     assert f"messages/1                        {A}      {B}      {C}" in info
     assert "REPLICATION (register: in a file of one site of 3, a single point" in info
     assert f"{C} 1,234" in info and "nobody yet" in info and "REPLICA TRANSITIONS" not in info
+    assert "RELEASES (format 1 of the cluster is in use):\nSite" in info
+    assert [line.split()[2:] for line in info.splitlines() if line.startswith((f"{A}  {release()}", f"{B}  {release()}"))] == [
+        ["1", "this", "site"], ["1", "version", "1"],
+    ]  # fmt: skip
     assert said(three[1], "ds", "leave", "messages", C).stdout == "ok\n"
     assert said(three[2], "ds", "leave", "all", C).stdout == "unchanged\n"
     moving = ""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.register.chosen import asked_register
+from actors.sites.formats import KNOWN, Known
 from actors.sites.keys import copy_key, shard_key
 from actors.sites.server import SiteServer
 from actors.sites.whereabouts import SITES_FILE, Sites
@@ -67,14 +68,14 @@ def topologies(directory: Path, count: int, n_shards: int = 2, factor: int = 3, 
         yield found
 
 
-def server(topology: Topology) -> SiteServer:
-    return SiteServer(topology, 0, look_s=LOOK_S, down_s=0.2)
+def server(topology: Topology, knows: Known = KNOWN) -> SiteServer:
+    return SiteServer(topology, 0, look_s=LOOK_S, down_s=0.2, knows=knows)
 
 
 @asynccontextmanager
-async def running(*of: Topology) -> AsyncIterator[list[SiteServer]]:
-    """Started one after the other, the first one first: it may have the register."""
-    servers = [server(topology) for topology in of]
+async def running(*of: Topology, knows: Known = KNOWN) -> AsyncIterator[list[SiteServer]]:
+    """Started one after the other, the first one first: it may have the register.  knows: the formats of their release."""
+    servers = [server(topology, knows) for topology in of]
     try:
         for each in servers:
             await each.start()

@@ -13,6 +13,7 @@ from actors.sites.agreeing import NotAgreed, shards_of_cluster
 from actors.sites.asked import ask, ask_info
 from actors.sites.claiming import CannotJoin
 from actors.sites.forcing import ACCEPTED
+from actors.sites.formats import Known
 from actors.sites.server import SiteServer
 from actors.sites.whereabouts import SITES_FILE, LedBy
 from actors.topology import Topology
@@ -328,3 +329,44 @@ async def test_a_new_site_has_as_many_shards_as_the_cluster(tmp_path: Path) -> N
             assert one.sites is not None
             with pytest.raises(NotAgreed, match="n_shards is auto, so the register of the cluster has to say how many"):
                 await asyncio.to_thread(shards_of_cluster, one.config_json, {}, SECRET, one.sites, 4, 0.1)
+
+
+async def test_a_newer_format_is_in_use_when_the_last_site_knows_it(tmp_path: Path) -> None:
+    """Not before; every process of a site is told, and one that goes back to the release before is refused and told nothing."""
+    newer = Known(1, 2)
+    with topologies(tmp_path, 3, n_shards=1) as three:
+        async with running(*three[:2], knows=newer) as servers:
+            async with running(three[2]):
+                for topology in three:
+                    await made(topology, 1)
+                await until(lambda: all(each._agreed and len(each.up()) == 3 for each in servers))
+                assert [site.knows for site in servers[0].info().sites] == [(1, 2), (1, 2), (1, 1)]
+            # It is down, and counts: it may come back as it was.
+            await until(lambda: "sites-down" in alarms(three[0]))
+            assert servers[0].info().format == 1 and told(three[0]).format == 1
+            async with running(three[2], knows=newer):
+                await until(lambda: [told(topology).format for topology in three] == [2, 2, 2])
+                assert (await ask_info(three[1])).format == 2
+            (three[2].run_dir / SITES_FILE).unlink()
+            older = server(three[2])
+            with pytest.raises(CannotJoin, match=r"write format 2, and this Holdfast \(.*\) knows format 1: start this site with"):
+                await older.start()
+            await older.stop()
+            assert not (three[2].run_dir / SITES_FILE).exists()
+
+
+async def test_a_site_that_is_lost_holds_no_format_back(tmp_path: Path) -> None:
+    """It need never come back; when it does, it has to know what is in use."""
+    with topologies(tmp_path, 3, n_shards=1) as three:
+        async with running(*three[:2], knows=Known(1, 2)) as servers:
+            async with running(three[2]):
+                for topology in three:
+                    await made(topology, 1)
+                await until(lambda: all(each._agreed and len(each.up()) == 3 for each in servers))
+            await until(lambda: len(servers[0].up()) == 2)
+            assert await ask(three[0], "lost", site_id(3))
+            await until(lambda: told(three[1]).format == 2)
+            older = server(three[2])
+            with pytest.raises(CannotJoin, match="write format 2, and this Holdfast"):
+                await older.start()
+            await older.stop()

@@ -12,7 +12,7 @@ from tests.actors.places import topology_in
 
 def _sites(epoch: int = 3, leader: str = "b") -> Sites:
     at = {name: SiteAt(name, f"127.0.0.{place}", 7000, 2, "node", True) for place, name in enumerate("abc", 1)}
-    return Sites("a", 2, at, {0: LedBy(epoch, leader), 1: LedBy(0, "")}, "5555555555555555:1")
+    return Sites("a", 2, at, {0: LedBy(epoch, leader), 1: LedBy(0, "")}, "5555555555555555:1", 2)
 
 
 def test_ports_are_counted_from_that_of_the_site() -> None:
@@ -39,9 +39,10 @@ def test_what_is_written_is_read_and_a_change_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_none_changes_nothing(tmp_path: Path) -> None:
-    """Of another version, or torn: what was known is kept."""
+    """Of another version, or torn: what was known is kept.  One that was left by a program that knew no formats is read."""
     topology = topology_in(tmp_path)
     tell_sites(topology.run_dir, _sites())
     where = SeveralSites(topology)
     (topology.run_dir / "sites.json").write_text('[9, "a"]')
     assert not where.look() and where.known == _sites()
+    assert Sites.from_json('[2, "a", 2, [], [], "5:1"]') == Sites("a", 2, store="5:1", format=1)
