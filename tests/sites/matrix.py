@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tests.broker.running import CommandFailed
 from tests.gates.gate import GateFailed
+from tests.sites import upgrading
 from tests.sites.campaign import Campaign
 from tests.sites.judging import converged
 
@@ -306,6 +307,11 @@ def damaged(copy: Path, chance: random.Random) -> None:
         file.write(bytes([found ^ chance.randrange(1, 256)]))
 
 
+async def rolling_upgrade(running: Campaign, chance: random.Random) -> None:
+    """To a release that there is not, which those that come after it in the table then meet."""
+    await upgrading.rolling_upgrade(running)
+
+
 async def head_of_ray_away(running: Campaign, chance: random.Random) -> None:
     """The GCS of the site that leads: messages go on without it."""
     await killed_and_back(running, "gcs_server")
@@ -342,6 +348,7 @@ MATRIX: dict[str, Fault] = {
     "head of Ray away": head_of_ray_away,
     "clocks jump": clocks_jump,
     "rolling restart": rolling_restart,
+    "rolling upgrade": rolling_upgrade,
 }
 QUICK = ("processes killed", "the site that leads lost", "all sites lost")
 """What `make test` has time for."""
