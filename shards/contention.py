@@ -1,8 +1,9 @@
 """Clients that take a client id from one another, over and over: the newcomer has to wait, longer and longer.
 
 A few takeovers are how a client comes back that has lost its connection.  From more than `takeovers_max` within 30 s on, whoever comes
-waits 1, 2, 4 ... 30 s while the one that is there is served; when the time is over, the first who asks again takes over.  After 60 s
-without anybody who asks it is forgotten.  Only in RAM: after a restart of the home it begins anew.
+waits 1, 2, 4 ... 30 s while the one that is there is served; when the time is over, the first who asks again takes over.  Each 30 s /
+`takeovers_max` in which nobody asked halve the wait: takeovers as rare as that are no fight.  After 60 s without anybody who asks it is
+forgotten.  Only in RAM: after a restart of the home it begins anew.
 
 Holds after every call (see check): at most CLIENTS_MAX clients are known, in the order in which they were asked about last.
 """
@@ -16,6 +17,7 @@ WINDOW_MS = 30_000
 WAIT_MS = 1_000
 WAIT_MS_MAX = 30_000
 PEACE_MS = 60_000
+_HALVED_MAX = WAIT_MS_MAX.bit_length()
 CLIENTS_MAX = 10_000
 """Beyond it the one that was longest in peace is forgotten."""
 
@@ -36,6 +38,8 @@ class Contention:
         self.takeovers_max = takeovers_max
         self._fights: dict[bytes, _Fight] = {}
         self._contended = 0
+        self._told = False
+        """Somebody had to wait since the last word that all are in peace."""
 
     @property
     def contended(self) -> int:
@@ -46,13 +50,14 @@ class Contention:
         """Somebody comes while the client is connected: how long it has to wait, 0: it takes over; and whether a wait begins with it."""
         if not self.takeovers_max:
             return 0, False
-        fight = self._asked(client, now_ms)
+        fight = self._calmed(client, now_ms)
         if fight.until_ms > now_ms:
             return fight.until_ms - now_ms, False
         while fight.taken_ms and fight.taken_ms[0] <= now_ms - WINDOW_MS:
             fight.taken_ms.popleft()
         if not fight.until_ms and (fight.wait_ms or len(fight.taken_ms) >= self.takeovers_max):
             self._contended += not fight.wait_ms
+            self._told = True
             fight.wait_ms = min(max(WAIT_MS, fight.wait_ms * 2), WAIT_MS_MAX)
             fight.until_ms = now_ms + fight.wait_ms
             return fight.wait_ms, True
@@ -61,17 +66,25 @@ class Contention:
         return 0, False
 
     def forget(self, now_ms: int) -> bool:
-        """Forget those that are in peace; whether the last one that was contended is among them."""
-        before = self._contended
+        """Forget those that are in peace; whether the last one that was contended is so now, said once."""
         while self._fights:
             client = next(iter(self._fights))
             if self._fights[client].asked_ms + PEACE_MS > now_ms:
                 break
             self._drop(client)
-        return before > 0 and not self._contended
+        in_peace = self._told and not self._contended
+        self._told = self._told and not in_peace
+        return in_peace
 
-    def _asked(self, client: bytes, now_ms: int) -> _Fight:
+    def _calmed(self, client: bytes, now_ms: int) -> _Fight:
+        """What is known of the client, its wait halved as often as its calm says.  While somebody has to wait there is no calm: it may
+        ask again only at the end."""
         fight = self._fights.pop(client, None) or _Fight()
+        calm_ms = now_ms - max(fight.asked_ms, fight.until_ms)
+        if fight.wait_ms and calm_ms > 0:
+            wait_ms = fight.wait_ms >> min(calm_ms * self.takeovers_max // WINDOW_MS, _HALVED_MAX)
+            fight.wait_ms = wait_ms if wait_ms >= WAIT_MS else 0
+            self._contended -= not fight.wait_ms
         fight.asked_ms = now_ms
         self._fights[client] = fight
         if len(self._fights) > CLIENTS_MAX:

@@ -41,14 +41,18 @@ def ask_to_hand_over(run_dir: Path, shard: int, to: Rid) -> None:
     write_whole(run_dir / f"{HEIR_FILE}-{shard}", f"{time.monotonic()} {to}")
 
 
-def asked_heir(run_dir: Path, shard: int, leads_since_s: float) -> Rid | None:
-    """Whom to give it to now, as `is_drained` says since when.  None: nobody has asked, or so long ago that it has not worked."""
+def asked_heir(run_dir: Path, shard: int, leads_since_s: float, up: Collection[str]) -> Rid | None:
+    """Whom to give it to now, as `is_drained` says since when; said once for each time that it was asked for: while a leader gives its
+    shard away it takes nothing.  None: nobody has asked, or too long ago, or the heir's site is not up."""
+    file = run_dir / f"{HEIR_FILE}-{shard}"
     try:
-        asked, to = (run_dir / f"{HEIR_FILE}-{shard}").read_text(encoding="utf-8").split()
+        asked, to = file.read_text(encoding="utf-8").split()
         asked_s = float(asked)
+        file.unlink()
     except (OSError, ValueError):
         return None
-    return Rid(to) if leads_since_s <= asked_s and time.monotonic() - asked_s < HEIR_S else None
+    now = leads_since_s <= asked_s and time.monotonic() - asked_s < HEIR_S and site_of(Rid(to)) in up
+    return Rid(to) if now else None
 
 
 def heir(replica: Replica, up: Collection[str]) -> Rid | None:

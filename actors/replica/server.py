@@ -285,10 +285,11 @@ class ReplicaServer:
     def _hand_over(self) -> None:
         """When this site is drained, or the plan has somebody else lead."""
         run_dir, replica = self._topology.run_dir, self._shell.replica
+        up = [site for site, at in self._where.known.sites.items() if at.up]
         if is_drained(run_dir, self._leads_since_s):
-            to = heir(replica, [site for site, at in self._where.known.sites.items() if at.up])
+            to = heir(replica, up)
         else:
-            to = asked_heir(run_dir, self._index, self._leads_since_s) if replica.serving else None
+            to = asked_heir(run_dir, self._index, self._leads_since_s, up) if replica.serving else None
         if to is not None:
             log.info("shard.handed_over", shard=self._index, to=to)
             self._shell.bring(HandOver(to))

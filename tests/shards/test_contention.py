@@ -37,6 +37,33 @@ def test_takeovers_count_for_half_a_minute() -> None:
         assert contention.takes(b"c", number * (WINDOW_MS // 5)) == (0, False)
 
 
+def test_after_a_fight_takeovers_that_are_rare_wait_less_and_less() -> None:
+    """A client that goes from one network to another each 20 s does not pay for ever for the time when two fought for its id."""
+    contention = Contention(5)
+    now_ms, waits = 1_000, []
+    for _ in range(31):
+        now_ms += contention.takes(b"c", now_ms)[0] or 10
+    for _ in range(4):
+        now_ms += 20_000
+        wait_ms, begins = contention.takes(b"c", now_ms)
+        waits.append(wait_ms)
+        assert begins == (wait_ms > 0)
+        now_ms += wait_ms
+        if wait_ms:
+            assert contention.takes(b"c", now_ms) == (0, False)
+        contention.check()
+    assert waits == [7_500, 0, 0, 0] and not contention.contended
+    assert contention.forget(now_ms) and not contention.forget(now_ms), "the alarm goes, though the client is asked for"
+
+
+def test_who_waits_for_the_end_in_silence_has_not_calmed_it() -> None:
+    """A gateway asks again when the time is over, not before."""
+    contention = Contention(1)
+    assert [contention.takes(b"c", now_ms)[0] for now_ms in (0, 1, 1_001, 1_002, 3_002, 3_003)] == [0, 1_000, 0, 2_000, 0, 4_000]
+    assert contention.takes(b"c", 3_003 + 4_000 + WINDOW_MS - 1) == (0, False)
+    assert contention.takes(b"c", 3_003 + 4_000 + WINDOW_MS)[0] == 8_000
+
+
 def test_a_minute_of_peace_forgets_it() -> None:
     """From the last one who asked on; the word that all are in peace is given once."""
     contention = Contention(1)

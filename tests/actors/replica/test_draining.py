@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
 from actors.register.local import open_register
-from actors.replica.draining import ask_to_drain, ask_to_hand_over
+from actors.replica.draining import ask_to_drain, ask_to_hand_over, asked_heir
 from actors.replica.server import ReplicaServer
 from actors.sites.whereabouts import SITES_FILE, Sites, tell_sites
+from shards.replication.configuration import rid_of
 from tests.actors.replica.three_sites import NAMES, Producer, Site, ThreeSites, check_disks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -61,6 +63,19 @@ async def test_a_leader_gives_its_shard_to_whom_the_plan_has_for_it(tmp_path: Pa
         for site in sites.sites.values():
             await site.down()
     check_disks(sites, producer)
+
+
+def test_a_shard_is_given_by_plan_once_and_to_a_site_that_is_up(tmp_path: Path) -> None:
+    """While a leader gives its shard away it takes nothing: so not to somebody who cannot come, and not each second anew."""
+    heir, since_s = rid_of("b", "1"), time.monotonic()
+    assert asked_heir(tmp_path, 0, since_s, ["b", "c"]) is None
+    ask_to_hand_over(tmp_path, 0, heir)
+    assert asked_heir(tmp_path, 0, since_s, ["b", "c"]) == heir
+    assert asked_heir(tmp_path, 0, since_s, ["b", "c"]) is None
+    ask_to_hand_over(tmp_path, 0, heir)
+    assert asked_heir(tmp_path, 0, since_s, ["a", "c"]) is None
+    ask_to_hand_over(tmp_path, 0, heir)
+    assert asked_heir(tmp_path, 0, time.monotonic(), ["b", "c"]) is None, "it was another term's"
 
 
 async def test_a_copy_waits_until_its_site_has_its_place(tmp_path: Path) -> None:
