@@ -20,7 +20,9 @@ from pathlib import Path
 
 from tests.conftest import STARTS_BROKERS, USES_SPARK
 
-DIRECTORIES = [f"tests/{suite}" for suite in (*USES_SPARK, *STARTS_BROKERS)]
+REPLICAS = [f"tests/actors/replica/test_{name}.py" for name in ("campaign", "fail_points", "forced")]
+"""Processes of their own, and real time."""
+BESIDE = [*(f"tests/{suite}" for suite in (*USES_SPARK, *STARTS_BROKERS)), *REPLICAS]
 OTHERS_NICE = 15
 UNSTEADY_MAX = 8
 
@@ -38,8 +40,8 @@ def failed(cache: Path) -> list[str]:
 
 def first_look(words: list[str], brokers_cache: Path, others_cache: Path) -> list[int]:
     """Both runs side by side. Returns their exit codes."""
-    brokers_command = [*pytest(brokers_cache), *DIRECTORIES, *words]
-    others_command = ["nice", "-n", str(OTHERS_NICE), *pytest(others_cache), *(f"--ignore={each}" for each in DIRECTORIES), *words]
+    brokers_command = [*pytest(brokers_cache), *BESIDE, *words]
+    others_command = ["nice", "-n", str(OTHERS_NICE), *pytest(others_cache), *(f"--ignore={each}" for each in BESIDE), *words]
     with tempfile.TemporaryFile("w+") as report:
         brokers = subprocess.Popen(brokers_command, stdout=report, stderr=subprocess.STDOUT)
         others = 1

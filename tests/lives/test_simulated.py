@@ -16,9 +16,9 @@ from tests.lives.simulated import live, worlds
 from tests.lives.table import Life, full, pairs
 
 SEED = int(os.environ.get("LIVES_SEED") or 0)
-DRAWN = int(os.environ.get("LIVES") or 3_000)
+DRAWN = int(os.environ.get("LIVES") or 1_500)
 PARTS = 6
-CRASHED = 750
+CRASHED = 400
 
 
 @cache

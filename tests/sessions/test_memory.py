@@ -100,7 +100,7 @@ def sessions(shards: int, number: int, have: Callable[[Script, list[bytes]], Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("have", [new, served, returned])
-@pytest.mark.parametrize("shards", [1, 4, 8])
+@pytest.mark.parametrize("shards", [1, 8])
 def test_an_idle_session_takes_no_more_than_4_kb(shards: int, have: Callable[[Script, list[bytes]], None]) -> None:
     """However many shards there are, up to those of a machine with 16 cores."""
     each = (sessions(shards, FEW + MANY, have) - sessions(shards, FEW, have)) / MANY

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sim.fleet import share, shares
 
-SEEDS = int(os.environ.get("SIM_SEEDS") or 1000)
+SEEDS = int(os.environ.get("SIM_SEEDS") or 500)
 FIRST = int(os.environ.get("SIM_FROM") or 0)
 
 
