@@ -142,9 +142,10 @@ class SessionCore:
                 self._shard_lost(shard)
             case WorkReceived(shard, work):
                 home = self._homes.get(shard)
-                if home is not None and home.token and work.owner > home.token:
+                if home is not None and work.owner > home.token:
                     self._attaching.replaced(home)
-                    self._attaching.own(home)
+                    if work.work or work.left:
+                        self._attaching.own(home)
                 elif home is not None and home.token:
                     for client, sub_id, filter in work.work:
                         self._groups.ended(sub_id)

@@ -285,9 +285,12 @@ class ShardCore:
         known.link, known.reached = link, 0
         if role == "gateway":
             self._housekeeping.gateway_linked(sender, heard_before)
-        if link == self._telling.link_of_successor(self._owners.holder):
+        holder = self._owners.holder
+        if link == self._telling.link_of_successor(holder):
             # What was pushed while the link was away is lost.
             self._owners.look_again()
+        elif role == "session" and sender.partition(":")[0] == holder.partition(":")[0]:
+            self._tell_replaced(link)
         return effects
 
     def _link_down(self, link: int) -> None:
@@ -297,6 +300,14 @@ class ShardCore:
             sender = self._inbox.sender(role[1], self._elapsed_us)
             if sender.link == link:
                 sender.link = None
+            if role[1] == self._owners.holder:
+                self._tell_replaced(self._telling.link_of_successor(role[1]), left=True)
+
+    def _tell_replaced(self, link: int | None, left: bool = False) -> None:
+        """Who is linked here, and has an older owner token than the newest.  It hears of it at its next commit too; but where nothing
+        is to be committed, it would go on without what is pushed to the newer owner."""
+        if link is not None:
+            self._telling.tell(link, Work([], self._owners.token, left))
 
     # ------------------------------------------------------------------ the tick
 
@@ -408,7 +419,11 @@ class ShardCore:
             case Check(connections):
                 return Checked([conn for client, conn in connections if self._homes.newest_conn(draft, client) != conn]), 0
             case Own():
-                return self._owners.own(draft, name, self._groups.found()), 0
+                former = self._owners.holder
+                owned = self._owners.own(draft, name, self._groups.found())
+                if former != name:
+                    self._tell_replaced(self._telling.link_of(former))
+                return owned, 0
             case Commit():
                 return self._owners.commit(draft, entry, out, self._many), self._settling.settle(draft, out, wall_ms)
             case Route(add, remove, clients, fences):

@@ -261,11 +261,13 @@ class FeedTaken(NamedTuple):
 class Work(NamedTuple):
     """Sessions ended: remove these (client, sub id, filter) from every shard, then WorkDone.
 
-    owner: the newest owner token that the shard has given; whoever has an older one was replaced, and may not know it.
+    owner: the newest owner token that the shard has given; whoever has an older one was replaced, and may not know it.  left: who has
+    that one is not linked any more, so whoever is told is to ask for the next.
     """
 
     work: list[tuple[bytes, int, bytes]]
     owner: int = 0
+    left: bool = False
 
 
 class Given(NamedTuple):

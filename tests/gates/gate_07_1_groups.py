@@ -43,8 +43,6 @@ class Ledger:
 
     arrivals: dict[Key, list[tuple[float, str]]] = field(default_factory=dict)
     broken: list[float] = field(default_factory=list)
-    newest: dict[tuple[str, str], Key] = field(default_factory=dict)
-    """By publisher and topic; of who wants to hear at once of what comes late."""
     moved: float = 0.0
 
 

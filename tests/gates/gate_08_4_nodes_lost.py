@@ -20,7 +20,7 @@ from contextlib import suppress
 from tests.broker import wire
 from tests.broker.history import History, parse_payload
 from tests.gates.gate import GateFailed, Scale
-from tests.gates.gate_07_1_groups import Ledger, Member, all_came, require_order
+from tests.gates.gate_07_1_groups import Key, Ledger, Member, all_came, require_order
 from tests.gates.traffic import client_ids, require_sessions_kept
 from tests.sites.campaign import Campaign, campaign
 from tests.sites.judging import converged, require_equal_copies
@@ -63,27 +63,31 @@ async def lose_nodes(running: Campaign, keeper: Keeper, minutes: float, chance: 
 
 
 class Crewman(Member):
-    """Says at once what comes late, for whoever looks for the cause in the logs of the sites."""
+    """Says at once what comes to it late, for whoever looks for the cause in the logs of the sites."""
+
+    def __init__(self, port: int, name: str, history: History, ledger: Ledger) -> None:
+        super().__init__(port, name, history, ledger)
+        self._newest: dict[tuple[str, str], tuple[Key, float]] = {}
+        """By publisher and topic, of what came to this member for the first time; and when."""
 
     def _delivered(self, message: wire.Publish) -> None:
         key = parse_payload(message.payload)
-        first = key is not None and key not in self._ledger.arrivals
+        before = list(self._ledger.arrivals.get(key, ())) if key is not None else []
         super()._delivered(message)
-        if key is None or not first:
+        if key is None or len(self._ledger.arrivals.get(key, ())) == len(before) or any(who == self.client_id for _, who in before):
             return
-        if message.qos == 2:
+        line, now = (key[0], message.topic), time.monotonic()
+        newest, at = self._newest.get(line, (key, now))
+        if newest[1] <= key[1]:
+            self._newest[line] = key, now
             return
-        line = self._ledger.newest.setdefault((key[0], message.topic), key)
-        if line[1] > key[1]:
-            at, who = self._ledger.arrivals[line][0]
-            ends = [round(time.monotonic() - each, 2) for each in self.ends[-3:]]
-            print(
-                f"{time.strftime('%H:%M:%S', time.gmtime())} {key} on {message.topic} at {self.client_id}, DUP {message.dup}, id "
-                f"{message.packet_id}, after {line[1]} at {who} {time.monotonic() - at:.2f} s ago; its connections ended {ends} s ago",
-                flush=True,
-            )
-        else:
-            self._ledger.newest[key[0], message.topic] = key
+        elsewhere = [f"{who} {now - came:.2f} s ago" for came, who in before]
+        ends = [round(now - each, 2) for each in self.ends[-3:]]
+        print(
+            f"{time.strftime('%H:%M:%S', time.gmtime())} {key} on {message.topic} at {self.client_id}, QoS {message.qos}, "
+            f"DUP {message.dup}, id {message.packet_id}, after {newest[1]} {now - at:.2f} s ago; before: {elsewhere}; its connections ended {ends} s ago",
+            flush=True,
+        )
 
 
 class Crew:

@@ -2,8 +2,8 @@
 
 The same load against a broker with one copy and against three sites with three, in turns: stored messages of 256 bytes from 4 publishers
 with 512 outstanding each, and one publisher at a steady rate for the times. CPU is that of the processes a message passes on all sites. All
-three sites share this machine's cores and its disk, which three real machines would not: docs/replication.md has the estimate for these. The
-plan that spreads leaders over the sites is off: it would give the shard away in the middle, which is a failover.
+three sites share this machine's cores and its disk, which three real machines would not: docs/replication.md has the estimate for these.
+The plan that spreads leaders over the sites is off: it would give the shard away in the middle, which is a failover.
 
 No bar is set: the gate fails when something is lost, or a figure cannot be had. What it prints goes into docs/replication.md.
 """

@@ -324,3 +324,19 @@ def test_work_waits_for_an_owner_that_is_away_and_does_not_go_to_the_one_before_
     h.link(9, "session", "s0:b")
     h.tick()
     assert h.take(9, Work) == [Work([[b"c", 7, b"t"]], owned.token)]  # type: ignore[list-item]
+
+
+def test_who_is_replaced_is_told_and_the_one_who_is_left_is_the_next() -> None:
+    """Two session actors of one home: the owner of before hears of it at once, and of the end of the newer one, to take its place."""
+    h = linked()
+    h.ask(S, Own())
+    h.link(9, "session", "s0:b")
+    h.tick()
+    assert h.take(9, Work) == [Work([], 1)], "it learns that somebody is there"
+    h.ask(9, Own())
+    assert h.take(S, Work) == [Work([], 2)]
+    h.ask(S, Own())
+    assert h.take(9, Work) == [Work([], 3)] and not h.take(S, Work)
+    h.unlink(S)
+    h.tick()
+    assert h.take(9, Work) == [Work([], 3, left=True)]

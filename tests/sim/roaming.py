@@ -31,8 +31,11 @@ KNOWN_NO_MORE = 0.5
 
 
 def shape_of(seed: int) -> Shape:
+    return roaming(draw(Random(seed)), seed)
+
+
+def roaming(shape: Shape, seed: int) -> Shape:
     """As many session actors as shards."""
-    shape = draw(Random(seed))
     faults = {**shape.faults, MOVE: MOVES}
     if seed % 2:
         # Many deliveries of QoS 2 that are open for long: at a move each is somewhere in its exchange.

@@ -3,7 +3,7 @@
     comes       what is acknowledged to its publisher comes to a member, and everything that was under way is forgotten
     once        what one member has begun at QoS 2 comes to no other (tests.sim.rules)
     in order    by stream, messages of one publisher and topic come for the first time in the order of their publisher, at QoS 1, if
-                they are stored: others go live to whoever's turn it is
+                they are stored: others go live to whoever's turn it is; and to each member, at QoS 1 and 2
     its own     in worlds where nothing breaks but connections: what a member has acknowledged comes to nobody again
 
 One member is always there, so the group lives as long as the world; the others join, leave, and lose their sessions in some worlds.  A
@@ -88,8 +88,8 @@ def shape_of(seed: int) -> Shape:
 
 
 class Sharing(Simulation):
-    def __init__(self, seed: int, plant: Plant | None = None, keep_all: bool = False) -> None:
-        super().__init__(seed, shape_of(seed), plant, keep_all)
+    def __init__(self, seed: int, plant: Plant | None = None, keep_all: bool = False, shape: Shape | None = None) -> None:
+        super().__init__(seed, shape or shape_of(seed), plant, keep_all)
         self._calm = set(self.shape.faults) <= set(CALM) and seed % 4 == 0
         self._ordered = self.shape.session.group_strategy == BY_STREAM
         self._others = self.crowd.message
@@ -97,6 +97,9 @@ class Sharing(Simulation):
         self._missing = self.rules.missing
         self._came: dict[Message, None] = {}
         self._last: dict[tuple[bytes, bytes], Message] = {}
+        self._came_to: dict[tuple[bytes, Message], None] = {}
+        self._last_at: dict[tuple[bytes, bytes, bytes], Message] = {}
+        """By member, publisher and topic."""
         self._acked: dict[Message, int] = {}
         self._members = [client for client in self.crowd.clients if client.key.startswith(b"k")]
         self.crowd.message = self._message  # type: ignore[method-assign]
@@ -138,6 +141,7 @@ class Sharing(Simulation):
             return
         if self._calm and qos == 1 and 0 <= self._acked.get(message, -1) < self.world.now_us - ACKED_LONG_US:
             raise Violation(f"its own: {message} came to {client.decode()} and was acknowledged at {self._acked[message]}")
+        self._require_order_at(client, message)
         if message in self._came:
             return
         self._came[message] = None
@@ -146,6 +150,16 @@ class Sharing(Simulation):
             if last is not None and last.number > message.number:
                 raise Violation(f"in order: {message} came to {client.decode()} for the first time, and {last} had come")
             self._last[message.key[:2]] = message
+
+    def _require_order_at(self, client: bytes, message: Message) -> None:
+        if not self._ordered or message.again or self.rules._excluded(message) or (client, message) in self._came_to:
+            return
+        self._came_to[client, message] = None
+        line = (client, *message.key[:2])
+        last = self._last_at.get(line)
+        if last is not None and last.number > message.number and last.qos == message.qos:
+            raise Violation(f"in order at each: {message} came to {client.decode()} for the first time, and {last} had come there")
+        self._last_at[line] = message
 
     # ------------------------------------------------------------------ at the end
 

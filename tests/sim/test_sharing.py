@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sim import sharing_roaming
 from tests.sim.planting import Planted
 from tests.sim.sharing_hunt import SHARED, once
 from tests.sim.sharing_planted import ALL
@@ -15,6 +16,13 @@ def test_a_group_loses_nothing_whatever_breaks(tens: int) -> None:
     """And every other promise is kept beside it; the line of a failure has its seed."""
     for seed in range(10 * tens, 10 * tens + 10):
         once(seed)
+
+
+@pytest.mark.slow
+def test_a_group_goes_on_when_its_owners_are_elsewhere() -> None:
+    """In 34 an owner was replaced, did not hear of it, and its member did not hear what it was given to the newer one."""
+    for seed in (*range(6), 34):
+        sharing_roaming.once(seed)
 
 
 @pytest.mark.slow
