@@ -82,7 +82,6 @@ from shards.frames import (
     Route,
     Settle,
     TakeBack,
-    Work,
     WorkDone,
 )  # fmt: skip
 from shards.groups import Groups
@@ -104,6 +103,7 @@ from shards.rows import pack_row, unpack_row
 from shards.settling import Settling
 from shards.slots import SlotTable
 from shards.store import Store
+from shards.succession import Succession
 from shards.tail import Tail
 from shards.telling import Telling
 from shards.timers import Timers
@@ -163,6 +163,7 @@ class ShardCore:
             self._draft, self._owners, self._reader, self._routes, self._retained, self._leases, self.retention, self._cuts, self._homes,
             store, self._groups, ns,
         )  # fmt: skip
+        self._succession = Succession(self._owners, self._telling)
         self._settling = Settling(self._judging, self._publishing, self._telling, self._owners, self._homes, self._deliveries)
         self._housekeeping = Housekeeping(
             engine, store, self._homes, self._owners, self._inbox, timers, self._clock, options, self.retention, self._writers,
@@ -285,12 +286,7 @@ class ShardCore:
         known.link, known.reached = link, 0
         if role == "gateway":
             self._housekeeping.gateway_linked(sender, heard_before)
-        holder = self._owners.holder
-        if link == self._telling.link_of_successor(holder):
-            # What was pushed while the link was away is lost.
-            self._owners.look_again()
-        elif role == "session" and sender.partition(":")[0] == holder.partition(":")[0]:
-            self._tell_replaced(link)
+        self._succession.linked(link, role, sender)
         return effects
 
     def _link_down(self, link: int) -> None:
@@ -300,14 +296,7 @@ class ShardCore:
             sender = self._inbox.sender(role[1], self._elapsed_us)
             if sender.link == link:
                 sender.link = None
-            if role[1] == self._owners.holder:
-                self._tell_replaced(self._telling.link_of_successor(role[1]), left=True)
-
-    def _tell_replaced(self, link: int | None, left: bool = False) -> None:
-        """Who is linked here, and has an older owner token than the newest.  It hears of it at its next commit too; but where nothing
-        is to be committed, it would go on without what is pushed to the newer owner."""
-        if link is not None:
-            self._telling.tell(link, Work([], self._owners.token, left))
+            self._succession.lost(role[1])
 
     # ------------------------------------------------------------------ the tick
 
@@ -419,11 +408,7 @@ class ShardCore:
             case Check(connections):
                 return Checked([conn for client, conn in connections if self._homes.newest_conn(draft, client) != conn]), 0
             case Own():
-                former = self._owners.holder
-                owned = self._owners.own(draft, name, self._groups.found())
-                if former != name:
-                    self._tell_replaced(self._telling.link_of(former))
-                return owned, 0
+                return self._succession.own(draft, name, self._groups.found()), 0
             case Commit():
                 return self._owners.commit(draft, entry, out, self._many), self._settling.settle(draft, out, wall_ms)
             case Route(add, remove, clients, fences):
@@ -463,12 +448,7 @@ class ShardCore:
         growth = self._store.take_growth()
         if growth:
             draft.ops[:0] = growth
-        if self._owners.has_work:
-            link = self._telling.link_of_successor(self._owners.holder)
-            work = self._owners.to_tell(draft) if link is not None else []
-            if link is not None and work:
-                self._telling.tell(link, Work(work, self._owners.token))
-        self._owners.record_ends()
+        self._succession.tell_work(draft)
         draft.close_bundle(self._elapsed_us // 1000)
         if not draft.ops:
             effects.extend(self._telling.nothing_submitted())

@@ -85,7 +85,8 @@ class Crewman(Member):
         ends = [round(now - each, 2) for each in self.ends[-3:]]
         print(
             f"{time.strftime('%H:%M:%S', time.gmtime())} {key} on {message.topic} at {self.client_id}, QoS {message.qos}, "
-            f"DUP {message.dup}, id {message.packet_id}, after {newest[1]} {now - at:.2f} s ago; before: {elsewhere}; its connections ended {ends} s ago",
+            f"DUP {message.dup}, id {message.packet_id}, after {newest[1]} {now - at:.2f} s ago; before: {elsewhere}; "
+            f"its connections ended {ends} s ago",
             flush=True,
         )
 

@@ -305,7 +305,7 @@ def test_work_goes_to_the_successor_of_an_owner_that_is_gone() -> None:
     h.unlink(S)
     connect(h, b"c", expiry_s=10, clean=True)
     h.tick()
-    assert h.take(8, Work) == [Work([[b"c", 7, b"t"]], owned.token)]  # type: ignore[list-item]
+    assert [told for told in h.take(8, Work) if told.work] == [Work([[b"c", 7, b"t"]], owned.token)]  # type: ignore[list-item]
     assert h.take(7, Work) == []
 
 
