@@ -94,6 +94,8 @@ class ShardServing(ABC):
     _config: Config
     _not_taken, _taken = "shard.disk_full", "shard.disk_has_room"
     """What is logged when a record is refused, and when all are taken again."""
+    _replicated = False
+    """Somebody else may lead the shard, and we have not heard of it."""
     _salvages = True
     """Where there is one copy: a generation that cannot be read is gone on without, if the configuration says so."""
 
@@ -160,7 +162,8 @@ class ShardServing(ABC):
         self._store = Store.open(self._engine, store_options(self._config), age_ms, steady_ms, salvage)
         self._damage_told = 0
         slots = SlotTable.initial(self._topology.n_shards)
-        self._core = ShardCore(self._index, slots, self._engine, self._store, shard_options(self._config), time.monotonic_ns)
+        options = shard_options(self._config)
+        self._core = ShardCore(self._index, slots, self._engine, self._store, options, time.monotonic_ns, self._replicated)
         self._opened = time.monotonic_ns()
         self._gc_found = dict(self._core.gc_found)
 

@@ -76,7 +76,6 @@ from shards.frames import (
     Release,
     Reply,
     Request,
-    Result,
     Retain,
     Retained,
     Route,
@@ -95,8 +94,9 @@ from shards.options import ShardOptions
 from shards.owners import Owners
 from shards.past import Past
 from shards.publishing import Publishing
+from shards.questions import Questions
 from shards.reading import Reader
-from shards.retained import NOTHING_WAITS, RetainedHome
+from shards.retained import RetainedHome
 from shards.retention import Retention
 from shards.routes import CAPTURE_OF_SETTINGS, Routes
 from shards.rows import pack_row, unpack_row
@@ -114,7 +114,10 @@ _TIME_MARK_EVERY_MS = 10_000
 
 
 class ShardCore:
-    def __init__(self, shard: int, slots: SlotTable, engine: Engine, store: Store, options: ShardOptions, ns: Clock = NO_CLOCK) -> None:
+    def __init__(
+        self, shard: int, slots: SlotTable, engine: Engine, store: Store, options: ShardOptions, ns: Clock = NO_CLOCK,
+        replicated: bool = False,
+    ) -> None:  # fmt: skip
         self.shard = shard
         self._slots = slots
         self._options = options
@@ -164,6 +167,7 @@ class ShardCore:
             store, self._groups, ns,
         )  # fmt: skip
         self._succession = Succession(self._owners, self._telling)
+        self._questions = Questions(self._answering, self._telling, replicated)
         self._settling = Settling(self._judging, self._publishing, self._telling, self._owners, self._homes, self._deliveries)
         self._housekeeping = Housekeeping(
             engine, store, self._homes, self._owners, self._inbox, timers, self._clock, options, self.retention, self._writers,
@@ -177,7 +181,8 @@ class ShardCore:
     @property
     def busy(self) -> bool:
         """Frames, or work of our own, wait for the next tick: feed TickEnded soon."""
-        return (bool(self._arrived) and self._synced) or self._housekeeping.presses(self._telling.in_flight, self._draft.bundles_full)
+        arrived = (bool(self._arrived) and self._synced) or self._questions.press
+        return arrived or self._housekeeping.presses(self._telling.in_flight, self._draft.bundles_full)
 
     @property
     def wait_ms(self) -> int:
@@ -357,11 +362,7 @@ class ShardCore:
             elif name not in self._refusing:
                 effects.append(CloseLink(link, f"{name}: frame {frame.number} after {sender.last}, a gap"))
         elif isinstance(frame, Query):
-            answer = Result(frame.id, self._answering.answer(frame.ask, max(self.watermark, 0), self._elapsed_us))
-            if self._answering.waits(frame.ask):
-                self._telling.tell(link, answer)
-            else:
-                effects.append(Send(link, answer))
+            effects += self._questions.asked(link, frame, max(self.watermark, 0), self._elapsed_us)
         elif isinstance(frame, FeedWant):
             effects.extend(Send(link, feed) for feed in self._feeds.want(link, frame, max(self.watermark, 0)))
         elif isinstance(frame, FeedTaken):
@@ -450,10 +451,11 @@ class ShardCore:
             draft.ops[:0] = growth
         self._succession.tell_work(draft)
         draft.close_bundle(self._elapsed_us // 1000)
-        if not draft.ops:
+        if not draft.ops and not self._questions.press:
             effects.extend(self._telling.nothing_submitted())
             return
         position = self._clock.last if self._clock.last > self._submitted_upto else self._clock.take()
+        self._questions.submitting(position, self.watermark, self._elapsed_us, made_for_them=not draft.ops)
         draft.ops.append((HOME_FAMILY, POSITION_ROW, pack_row((position,))))
         for pending in self._taken:
             pending.position = position
@@ -467,6 +469,7 @@ class ShardCore:
         self.watermark = position
         self._draft.committed(position)
         self._cuts.committed(position)
+        self._questions.committed(position)
         effects = self._telling.committed(position)
         effects.extend(Send(link, answer) for link, answer in self._inbox.release(position, self._retained.done))
         effects.extend(Send(link, feed) for link, feed in self._feeds.advance(position))
@@ -490,6 +493,3 @@ class ShardCore:
         self._retained.arrived(self._draft, target, upto)
         released = self._inbox.release(self.watermark, self._retained.done)
         return [Send(link, answer) for link, answer in released if link in self._roles]
-
-
-__all__ = ["NOTHING_WAITS", "ShardCore"]

@@ -37,6 +37,7 @@ class LeadingShard(ShardServing):
     """Made -> open -> begun -> over with the process, or ended in order."""
 
     _not_taken, _taken = "shard.record_held", "shard.records_taken"
+    _replicated = True
     _salvages = False
 
     def __init__(self, topology: Topology, index: int, config: Config, shell: ReplicaShell, position: int) -> None:

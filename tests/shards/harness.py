@@ -61,8 +61,9 @@ class Harness:
 
     def __init__(
         self, engine: Engine | None = None, shard: int = 0, n_shards: int = 1, options: ShardOptions | None = None,
-        store: StoreOptions | None = None,
+        store: StoreOptions | None = None, replicated: bool = False,
     ) -> None:  # fmt: skip
+        self.replicated = replicated
         self.store = store or StoreOptions()
         self.engine: Engine = engine if engine is not None else MemoryEngine()
         self.now_ms = 1_000_000
@@ -78,7 +79,7 @@ class Harness:
 
     def _open(self) -> None:
         store = Store.open(self.engine, self.store, self.now_ms, self.now_ms)
-        self.core = ShardCore(self.shard, SlotTable.initial(self.n_shards), self.engine, store, self.options)
+        self.core = ShardCore(self.shard, SlotTable.initial(self.n_shards), self.engine, store, self.options, replicated=self.replicated)
         self.uncommitted: list[int] = []
         self.engine.sync()
         self._carry_out(self.core.handle(Committed(self.core.recovered)))

@@ -114,7 +114,8 @@ class ShardPart:
         if not self.index:
             self._world.tell_steady(steady_ms)
         self.store = Store.open(engine, self._setting.store, age_ms, steady_ms)
-        self.core = ShardCore(self.index, SlotTable.initial(self._setting.n_shards), engine, self.store, self._setting.options)
+        slots = SlotTable.initial(self._setting.n_shards)
+        self.core = ShardCore(self.index, slots, engine, self.store, self._setting.options, replicated=self._setting.late)
         self._appended: deque[tuple[int, bytes]] = deque()
         self._watch_messages()
         self._setting.made(self.core)
