@@ -26,6 +26,7 @@ import structlog
 from actors.alarms import Alarm, clear_alarm, raise_alarm
 from actors.datadir import FORMAT_VERSION_SITES
 from actors.endpoints import Endpoint
+from actors.fatal import die_of
 from actors.inquiry.sites import Sites
 from actors.links import LinkOwner, LinkServer
 from actors.metrics.of_site import SiteFigures
@@ -36,7 +37,7 @@ from actors.release import release
 from actors.replica.draining import ask_to_drain, ask_to_hand_over
 from actors.sites.allocating import allocate, allocated, restored
 from actors.sites.changing import lost_steps
-from actors.sites.claiming import agree, be_let_in, check_restored, settle_format
+from actors.sites.claiming import CannotJoin, agree, be_let_in, check_restored, settle_format
 from actors.sites.copies import CopyStatus, read_copies
 from actors.sites.desk import ROLE as ASKS
 from actors.sites.desk import Desk
@@ -70,7 +71,9 @@ REGISTER: Final = "register"
 DOWN: Final = "sites-down"
 PLACE: Final = "site-taken"
 SEEDS: Final = "sites-restored"
-"""Kinds of alarms: the register does not answer; other sites are down; another one has this site's place; two come from backups."""
+DISAGREES: Final = "cluster-record"
+"""Kinds of alarms: the register does not answer; other sites are down; another one has this site's place; two come from backups; what the
+register says of the cluster cannot be read, or is something else than the settings say."""
 
 
 class SiteServer:
@@ -244,7 +247,11 @@ class SiteServer:
 
     async def _every(self, turn: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:
-            await turn()
+            try:
+                await turn()
+            except Exception as error:
+                # Without this loop the site would go on deaf, and nobody would hear of it.
+                die_of(error, turn.__name__)
             try:
                 async with asyncio.timeout(self._look_s):
                     await self._soon.wait()
@@ -260,9 +267,8 @@ class SiteServer:
             if self._agreed:
                 seen = await self._settle_format(register, seen)
             else:
-                self._cluster = await agree(register, self._cluster)
-                self._agreed = allocated(seen, self._cluster)
-            if not allocated(seen, self._cluster):
+                await self._agree(register, seen)
+            if not allocated(seen, self._cluster) and DISAGREES not in self._alarms:
                 made = await allocate(register, seen, self._cluster, self.nonce)
                 for shard, record in made.items():
                     self._log.info("shard.allocated", shard=shard, replicas=sorted(record.replicas))
@@ -282,6 +288,17 @@ class SiteServer:
         self._check_place()
         await stop_all(self._peers.know(seen.sites))
         self._tell()
+
+    async def _agree(self, register: Below, seen: Seen) -> None:
+        """As long as it cannot, nothing is allocated here, and it is tried again; what there is already is told all the same.  Raises
+        RegisterAway."""
+        try:
+            self._cluster = await agree(register, self._cluster)
+        except (CannotJoin, RecordUnreadable) as error:
+            self._alarm(DISAGREES, f"this site began, and is not of one mind with the register any more: {error}")
+            return
+        self._alarm(DISAGREES, "")
+        self._agreed = allocated(seen, self._cluster)
 
     async def _settle_format(self, register: Below, seen: Seen) -> Seen:
         """Raises RegisterAway."""

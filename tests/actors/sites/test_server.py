@@ -14,11 +14,13 @@ from actors.sites.asked import ask, ask_info
 from actors.sites.claiming import CannotJoin
 from actors.sites.forcing import ACCEPTED
 from actors.sites.formats import Known
+from actors.sites.keys import CLUSTER
+from actors.sites.records import Cluster
 from actors.sites.server import SiteServer
 from actors.sites.whereabouts import SITES_FILE, LedBy
 from actors.topology import Topology
 from shards.replication.configuration import Configuration, shrunk, taken_over
-from shards.replication.ports import RegisterAway
+from shards.replication.ports import Outcome, RegisterAway
 from tests.actors.register.etcds import etcds, ready
 from tests.actors.sites.several import (
     SECRET,
@@ -128,6 +130,33 @@ async def test_a_site_with_other_settings_is_refused_in_one_sentence(tmp_path: P
                 await other.start()
             await other.stop()
             assert not (two[1].run_dir / "sites.json").exists()
+
+
+@pytest.mark.parametrize(("record", "why"), [(b"nothing that can be read", "cluster"), (None, "n_shards is 2 here and 5")])
+async def test_a_record_of_the_cluster_that_goes_bad_before_shards_are_allocated_is_an_alarm(
+    tmp_path: Path, record: bytes | None, why: str
+) -> None:
+    """And is looked at again: when it is as it was, the sites go on to allocate."""
+    with topologies(tmp_path, 2) as two:
+        async with running(*two) as servers, register_of(two[0]) as register:
+            await until(lambda: all(len(each.up()) == 2 for each in servers))
+            good = await register.read(CLUSTER)
+            assert good is not None
+            bad = record or replace(Cluster.unpack(good.value), n_shards=5).pack()
+            assert await register.cas(CLUSTER, good.version, bad) is Outcome.DONE
+            await until(lambda: all("cluster-record" in alarms(each) for each in two))
+            (said,) = [alarm.cause for alarm in read_alarms(two[1].run_dir) if alarm.kind == "cluster-record"]
+            assert why in said
+            for topology in two:
+                await made(topology, 2)
+            for _ in range(2):
+                before = [each._seen for each in servers]
+                await until(lambda: all(now._seen is not then for now, then in zip(servers, before, strict=True)))  # noqa: B023
+            assert not any(each._seen.shards for each in servers)
+            now = await register.read(CLUSTER)
+            assert now is not None and await register.cas(CLUSTER, now.version, good.value) is Outcome.DONE
+            await until(lambda: all(len(each._seen.shards) == 2 for each in servers))
+            await until(lambda: all("cluster-record" not in alarms(each) for each in two))
 
 
 async def test_two_data_directories_with_one_id_do_not_both_run(tmp_path: Path) -> None:
