@@ -82,7 +82,9 @@ def told_of_copies(site: Site, shard: int) -> str:
         return ""
     return (
         f"{site.n_sites} sites share this store, and what is here of shard {shard} is a copy: move it away if it is broken and start this "
-        "site (holdfast up), and it is made anew from the others; if no other has a copy that can be read, restore all of a backup"
+        "site (holdfast up), and it is made anew from the others; if those that were in sync are gone for good, "
+        f"`holdfast ds force-leader {shard} SITE --accept-data-loss` goes on from the copy of a site that is up (docs/sites.md); if no "
+        "other has a copy that can be read, restore all of a backup"
     )
 
 

@@ -11,6 +11,7 @@ def told_of_former(shard: int, now: Configuration, former: Rid) -> str:
     if now.isr | now.elr == {former}:
         return (
             f"{begun}: only that one has all that was acknowledged, so nobody leads this shard. Bring back the disk it is on, "
-            "or go on without what only it has (docs/sites.md)"
+            f"or go on without what only it has, from a replica that is behind: `holdfast ds force-leader {shard} SITE --accept-data-loss` "
+            'says which one (docs/sites.md, "A majority is gone")'
         )
     return f"{begun}: it is made from the others, and takes that place by itself when it has caught up with who leads"

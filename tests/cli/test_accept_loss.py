@@ -135,4 +135,5 @@ def test_of_several_sites_the_others_have_it_and_the_command_says_what_to_do(tmp
     before = (tmp_path / "site.json").read_bytes()
     result = accept(tmp_path, 1)
     assert result.exit_code == 1 and "3 sites share this store" in result.output and "holdfast up" in result.output
+    assert "holdfast ds force-leader" in result.output
     assert (tmp_path / "site.json").read_bytes() == before and not (tmp_path / "shards").exists()
