@@ -78,6 +78,8 @@ class Givens:
 
     # ---------------------------------------------------------------- from the home
     def received(self, frame: Given) -> None:
+        """While rows are asked for it is dropped: home tells both in the order in which they came to be, so what is told before the rows
+        is among them (tests/shards/test_deliveries.py)."""
         session = self._state.sessions.get(frame.client)
         if session is not None and session.attached and not session.given.asked:
             rows = zip([delivery_suffix(frame.group, number) for number in frame.numbers], frame.values, strict=True)

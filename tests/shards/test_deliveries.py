@@ -24,9 +24,13 @@ from shards.frames import (
     Given,
     GroupNews,
     GroupTaken,
+    Load,
+    Loaded,
     Open,
     Own,
     Owned,
+    Query,
+    Result,
     Settle,
     TakeBack,
 )
@@ -34,6 +38,7 @@ from shards.ids import sub_id
 from shards.rows import (
     ACTIVE,
     BEGUN,
+    DELIVERY,
     FINISHED,
     LEAVES,
     OUTCOME,
@@ -85,6 +90,37 @@ def test_what_is_given_is_told_to_both_owners_when_it_is_committed() -> None:
     assert news(h) == [([(b"c", connected.conn)], [(b"c", 1, IS_GIVEN), (b"c", 2, IS_GIVEN)])]
     h.ask(S, give(connected.conn + 256, 3))
     assert h.take(S, Given) == [] and news(h) == [([], [(b"c", 3, IS_BACK)])]
+
+
+@pytest.mark.parametrize("order", ["GL", "LG", "G.L", "L.G", "GLG", "G.LG", "GL.G", "LG.L", "G.L.G"])
+@pytest.mark.parametrize("late", [False, True])
+def test_what_is_told_before_an_answer_to_load_is_in_that_answer(order: str, late: bool) -> None:
+    """So a session may drop what it is given while it waits to be loaded (sessions/given.py): in whatever turn, and however late the
+    records are committed, both are told in the order in which they came to be.  G: something is given; L: asked for; a dot ends a turn."""
+    h, connected, _ = member()
+    h.ask(S, Open(GROUP, FILTER, 5, 1))
+    h.sent[S].clear()
+    given = 0
+    for step in order:
+        if step == "G":
+            given += 1
+            h.request(S, give(connected.conn, given))
+        elif step == "L":
+            h.receive(S, Query(9, Load(b"c")))
+        else:
+            h.tick(sync=not late)
+    h.tick()
+    told: set[int] = set()
+    answers = 0
+    for frame in h.sent[S]:
+        if isinstance(frame, Given):
+            told.update(frame.numbers)
+        elif isinstance(frame, Result):
+            assert isinstance(frame.told, Loaded)
+            rows = {suffix for family, suffix, _ in frame.told.rows if family == DELIVERY}
+            assert rows >= {delivery_suffix(GROUP, number) for number in told}
+            answers += 1
+    assert told == set(range(1, given + 1)) and answers == order.count("L")
 
 
 def test_an_owner_that_was_replaced_gives_nothing() -> None:
