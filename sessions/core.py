@@ -73,7 +73,7 @@ class SessionCore:
         self._reading.redelivery = redelivery = Redelivery(state, self._committing)
         self._reading.givens = self._givens = Givens(state, self._committing, redelivery)
         self._routes = Routes(state, self._replaced)
-        self._retained = Retained(state, self._reading)
+        self._retained = Retained(state, self._committing, self._reading)
         self._subscriptions = Subscriptions(
             state, homes, self._committing, self._routes, self._reading, self._retained, self._givens
         )  # fmt: skip

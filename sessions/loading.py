@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sessions import given
 from sessions.losses import close_again
 from sessions.ranges import RangeLog, Terms
+from sessions.retained import RetainedJob
 from sessions.seqno import Track
 from sessions.session import Past, Session, Subscription
 from sessions.state import State
@@ -20,6 +21,7 @@ from shards.rows import (
     PROGRESS,
     RANGE,
     SUBSCRIPTION,
+    TO_COPY,
     LossRow,
     ProgressRow,
     SubscriptionRow,
@@ -33,7 +35,7 @@ def restore(
     state: State, client: bytes, session_id: int, home: int, rows: Sequence[tuple[bytes, bytes, bytes]], moved: bool = False
 ) -> tuple[Session, list[Subscription]]:
     """The session, and subscriptions whose adding was interrupted.  moved: as in Attach."""
-    families = (SUBSCRIPTION, PLACE, RANGE, PROGRESS, LOSS, DELIVERY)
+    families = (SUBSCRIPTION, PLACE, RANGE, PROGRESS, LOSS, DELIVERY, TO_COPY)
     by_family: dict[bytes, list[tuple[bytes, bytes]]] = {family: [] for family in families}
     for family, suffix, value in rows:
         by_family[family].append((suffix, value))
@@ -52,6 +54,7 @@ def restore(
     places: dict[tuple[int, int], Place] = {}
     for suffix, value in by_family[PLACE]:
         places[read_u64(suffix), suffix[8]] = unpack_place(value)
+    to_copy = dict(by_family[TO_COPY])
     unfinished: list[Subscription] = []
     for suffix, value in sorted(by_family[SUBSCRIPTION]):
         fields = SubscriptionRow(*unpack_row(value))
@@ -61,12 +64,16 @@ def restore(
             unfinished.append(sub)
             continue
         session.subs[fields.filter] = sub
+        if suffix in to_copy:
+            sub.to_copy = RetainedJob.of_row(sub, to_copy.pop(suffix))
         if fields.past:
             sub.ends = fields.past[0]
             sub.past = {shard: Past(*past) for shard, *past in fields.past[1]}
         for shard, start in enumerate(sub.starts):
             saved = places.get((sub.sub_id, shard))
             sub.add_cursor(saved if saved is not None else Place(start), saved).repeats = repeats
+    # Of subscriptions that were removed by a release that does not know this row.
+    session.rows.update(dict.fromkeys([(TO_COPY, suffix) for suffix in to_copy]))
     session.losses, session.untold = progress.losses, progress.untold
     for at in range(0, len(progress.again), 3):
         qos, number, count = progress.again[at : at + 3]

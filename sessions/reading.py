@@ -302,7 +302,8 @@ class Reading:
         self._queue(session, terms, bodies, indexes, firsts, first1, first2, gate, repeats)
 
     def copy(self, session: Session, sub: Subscription, values: list[bytes]) -> None:
-        """Retained messages: those with a number become rows of the session, and leave when these are committed."""
+        """Retained messages: those with a number become rows of the session.  All leave when it is committed how far they are copied,
+        which the caller puts."""
         bodies = Bodies(values)
         indexes, firsts = bodies.select(range(len(values)), session.reader, sub.terms, retained=True)
         if not firsts:
@@ -312,8 +313,9 @@ class Reading:
         if count1 or count2:
             copies = [values[index] for index, first in zip(indexes, firsts, strict=True) if first & _QOS_BITS]
             first1, first2 = session.ranges.add(sub.terms, COPIES, False, [], 0, 0, count1, count2, copies, session.next_commit)
-            self.committing.soon(session)
-        self._queue(session, sub.terms, bodies, indexes, firsts, first1, first2, session.next_commit if count1 or count2 else NO_GATE)
+        # What leaves at QoS 0 must not come again: that it was copied is committed first.
+        self.committing.soon(session)
+        self._queue(session, sub.terms, bodies, indexes, firsts, first1, first2, session.next_commit)
 
     def _queue(
         self, session: Session, terms: Terms, bodies: Bodies, indexes: Sequence[int], firsts: bytes, first1: int, first2: int, gate: int,

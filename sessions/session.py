@@ -31,6 +31,7 @@ from shards.rows import ACTIVE, LossRow, SubscriptionRow, pack_subscription, u64
 
 if TYPE_CHECKING:
     from sessions.idle import Watch
+    from sessions.retained import RetainedJob
 
 
 class Doing(Enum):
@@ -122,10 +123,24 @@ class Subscription:
     watch: by which somebody sees that nothing comes.  ended: it was removed.  past: of a replay, by shard; history: the terms of that,
     made of its own; ends: it is over when that has been read.
 
-    retained_topics: while retained messages are being copied, the topics of newer ones that came through the store.
+    retained_topics: while retained messages are being copied, the topics of newer ones that came through the store.  to_copy: what its row
+    says of those that are still to be copied (sessions.retained); None: it has none.
     """
 
-    __slots__ = ("cursors", "ended", "ends", "history", "past", "reads", "retained_topics", "session", "starts", "terms", "watch")
+    __slots__ = (
+        "cursors",
+        "ended",
+        "ends",
+        "history",
+        "past",
+        "reads",
+        "retained_topics",
+        "session",
+        "starts",
+        "terms",
+        "to_copy",
+        "watch",
+    )
 
     def __init__(self, session: Session, terms: Terms, starts: Iterable[int] = ()) -> None:
         self.session = session
@@ -138,6 +153,7 @@ class Subscription:
         self.ends = False
         self.ended = False
         self.retained_topics: dict[bytes, None] | None = None
+        self.to_copy: RetainedJob | None = None
         self.watch: Watch | None = None
 
     @property

@@ -34,7 +34,7 @@ from sessions.frames import Replay, Subacked, Subscribe, Unsubacked, Unsubscribe
 from sessions.given import Givens
 from sessions.ranges import Terms
 from sessions.reading import Reading
-from sessions.retained import Retained
+from sessions.retained import Retained, RetainedJob
 from sessions.routes import Routes
 from sessions.session import NO_REPLAY, Past, Session, Subscription, place_key, sub_key
 from sessions.state import Later, State
@@ -49,8 +49,8 @@ _IF_NEW, _NEVER = 1, 2
 
 
 class Operation:
-    """One SUBSCRIBE or UNSUBSCRIBE.  left: filters that are not done.  granted: new or changed subscriptions that want
-    their retained messages."""
+    """One SUBSCRIBE or UNSUBSCRIBE.  left: filters that are not done.  granted: what new or changed subscriptions
+    want of retained messages."""
 
     __slots__ = ("codes", "conn", "filters", "frame", "granted", "kept_since_ms", "left")
 
@@ -61,7 +61,7 @@ class Operation:
         self.filters = dict.fromkeys(rows)
         self.codes = [0] * len(rows)
         self.left = 0
-        self.granted: list[Subscription] = []
+        self.granted: list[RetainedJob] = []
         self.kept_since_ms = 0
 
     def goes_on(self, session: Session) -> bool:
@@ -72,17 +72,18 @@ class Operation:
 class _Adding:
     """A subscription on its way to being active, in the place of `old`, which has no route unless this is a replay."""
 
-    __slots__ = ("done", "finish", "old", "operation", "positions", "replay", "replayed", "session", "sub")
+    __slots__ = ("done", "finish", "old", "operation", "positions", "replay", "replayed", "session", "sub", "wants_retained")
 
     def __init__(
         self, session: Session, operation: Operation, sub: Subscription, old: Subscription | None, replay: Replay | None,
-        finish: Callable[[bool], None],
+        wants_retained: bool, finish: Callable[[bool], None],
     ) -> None:  # fmt: skip
         self.session = session
         self.operation = operation
         self.sub = sub
         self.old = old
         self.replay = replay
+        self.wants_retained = wants_retained
         self.finish = finish
         self.positions: dict[int, int] = {}
         self.replayed: dict[int, Replayed] = {}
@@ -165,7 +166,8 @@ class Subscriptions:
             changed = Subscription(session, terms, old.starts)
             changed.past = old.past
             self._committing.put(session, SUBSCRIPTION, sub_key(old.sub_id), changed.row())
-            self._then(session, operation, lambda: self._changed(session, operation, index, old, terms, wants_retained))
+            job = self._retained.want(session, old, filter) if wants_retained else None
+            self._then(session, operation, lambda: self._changed(session, operation, index, old, terms, job))
             return
         home = self._homes[session.home]
         code = 0
@@ -182,31 +184,36 @@ class Subscriptions:
         terms = Terms(sub_id(home.shard, home.token, home.last_sub), filter, qos, options, identifier)
         sub = Subscription(session, terms)
         sub.ends = replay is not None and replay.until != NO_END
+        wants_retained = wants_retained and not sub.ends
         session.changing.adding += 1
 
         def finish(active: bool) -> None:
             session.changing.adding -= 1
             if active:
                 self._activate(session, sub, old)
-                if wants_retained and not sub.ends:
-                    operation.granted.append(sub)
+                if sub.to_copy is not None:
+                    operation.granted.append(sub.to_copy)
             operation.codes[index] = qos if active else ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
             self._filter_done(session, operation)
 
         if routed:
-            self._add(_Adding(session, operation, sub, old, replay, finish))
+            self._add(_Adding(session, operation, sub, old, replay, wants_retained, finish))
         else:
             self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), sub.row())
+            if wants_retained:
+                self._retained.want(session, sub, filter)
             if old is not None and old.routed:
                 self._end(session, old)
             self._put_replaced(session, old)
             self._then(session, operation, lambda: finish(True))
 
-    def _changed(self, session: Session, operation: Operation, index: int, sub: Subscription, terms: Terms, wants_retained: bool) -> None:
+    def _changed(
+        self, session: Session, operation: Operation, index: int, sub: Subscription, terms: Terms, job: RetainedJob | None
+    ) -> None:
         sub.terms = terms
         operation.codes[index] = terms.qos
-        if wants_retained:
-            operation.granted.append(sub)
+        if job is not None:
+            operation.granted.append(job)
         self._filter_done(session, operation)
 
     # ---------------------------------------------------------------- adding, step by step
@@ -258,6 +265,8 @@ class Subscriptions:
         )  # fmt: skip
         self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), sub.row())
         self._committing.put(session, WORK, sub_key(sub.sub_id), None)
+        if adding.wants_retained:
+            self._retained.want(session, sub, sub.terms.filter)
         for place in places:
             session.places[sub.add_cursor(place, place)] = None
         old = adding.old
@@ -297,10 +306,12 @@ class Subscriptions:
         if old.routed:
             self._put_removed(session, old)
         else:
+            self._retained.forget(session, old)
             self._committing.put(session, SUBSCRIPTION, sub_key(old.sub_id), None)
 
     def _put_removed(self, session: Session, sub: Subscription) -> None:
         """The rows of a subscription with a route end, and when that is committed the route is removed."""
+        self._retained.forget(session, sub)
         self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), None)
         for shard in range(self._state.n_shards):
             self._committing.put(session, PLACE, place_key(sub.sub_id, shard), None)
@@ -323,6 +334,7 @@ class Subscriptions:
 
     def attaching(self, session: Session) -> None:
         """Before a connection reads: what was changed to QoS 0 is live only from now on."""
+        self._retained.resume(session)
         if self._state.options.store_qos0:
             return
         for sub in [sub for sub in session.subs.values() if sub.ends and not sub.terms.qos]:
@@ -336,8 +348,11 @@ class Subscriptions:
                 for cursor in sub.cursors:
                     session.places.pop(cursor, None)
                 sub.cursors, sub.starts, sub.past = [], array("q"), NO_REPLAY
+                job = sub.to_copy
                 self._put_removed(session, sub)
                 self._committing.put(session, SUBSCRIPTION, sub_key(sub.sub_id), sub.row())
+                if job is not None:
+                    self._retained.keep(session, job)
 
     def through(self, session: Session, sub: Subscription) -> None:
         """It has read what it was made for.  One that is being changed is looked at again, unless that is its end."""
@@ -382,8 +397,8 @@ class Subscriptions:
         frame = operation.frame
         if isinstance(frame, Subscribe):
             self._state.to_gateway(session.link, Subacked(session.conn, frame.packet_id, operation.codes, operation.kept_since_ms))
-            for sub in operation.granted:
-                self._retained.begin(session, sub)
+            for job in operation.granted:
+                self._retained.begin(session, job)
         else:
             self._state.to_gateway(session.link, Unsubacked(session.conn, frame.packet_id, operation.codes))
         self._start(session)

@@ -27,6 +27,7 @@ from shards.rows import (
     PROGRESS,
     RANGE,
     SUBSCRIPTION,
+    TO_COPY,
     WORK,
     client_key,
     pack_row,
@@ -36,7 +37,7 @@ from shards.rows import (
     unpack_row,
 )  # fmt: skip
 
-ROWS_OF_SESSION = (SUBSCRIPTION, PLACE, RANGE, PROGRESS, INCOMING, LOSS)
+ROWS_OF_SESSION = (SUBSCRIPTION, PLACE, RANGE, PROGRESS, INCOMING, LOSS, TO_COPY)
 
 Work = tuple[bytes, int, bytes]
 """(client, subscription id, filter) of a route that is to be removed from every shard."""

@@ -36,6 +36,7 @@ from shards.rows import (
     PROGRESS,
     RANGE,
     SUBSCRIPTION,
+    TO_COPY,
     WORK,
     ProgressRow,
     client_key,
@@ -49,7 +50,7 @@ from shards.rows import (
 
 WORK_UNDER_WAY_MAX = 4_000
 WORK_PAGE = 1_000
-_LOADED = (SUBSCRIPTION, PLACE, RANGE, PROGRESS)
+_LOADED = (SUBSCRIPTION, PLACE, RANGE, TO_COPY, PROGRESS)
 _BUNDLED = frozenset((PLACE, RANGE, PROGRESS))
 
 

@@ -14,6 +14,7 @@ session actor that owns the sessions (u p r q w x; an ended session's are erased
     r  range           client | u64 number    what was assigned to which sequence numbers
     q  progress        client                 sequence numbers and acknowledgements
     w  work            client | u64 sub id    a route that must be removed from every shard
+    v  to be copied    client | u64 sub id    retained messages that a subscription is still to get
     x  loss            client | u64 number    messages that the session will not get, because they are gone
     T  timer           u64 due age ms | kind | client     session expiry, will delay, end of a connection row
     n  numbered slot   sender | u8            one answered frame of a numbered link
@@ -51,12 +52,12 @@ _u16 = struct.Struct(">H")
 _u64 = struct.Struct(">Q")
 
 CONNECTION, SESSION, INCOMING, SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK = b"c", b"s", b"i", b"u", b"p", b"r", b"q", b"w"
-ENDED, LOSS = b"e", b"x"
+ENDED, LOSS, TO_COPY = b"e", b"x", b"v"
 TIMER, SLOT, REFUSED_SENDER, OWNER, META, ROUTE, RETAINED, APPLIED, OUTBOX = b"T", b"n", b"z", b"o", b"m", b"R", b"t", b"a", b"f"
 LEASE, WRITER, SOURCE, DELAYED = b"L", b"A", b"y", b"D"
 GROUP, MEMBER, MEMBERSHIP, DELIVERY, OUTCOME, BUNDLE = b"G", b"M", b"k", b"l", b"j", b"B"
 
-COMMITTED_BY_OWNER = frozenset((SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK, LOSS))
+COMMITTED_BY_OWNER = frozenset((SUBSCRIPTION, PLACE, RANGE, PROGRESS, WORK, LOSS, TO_COPY))
 """The families that a Commit may write.  What it says of an outcome is a wish (shards.deliveries)."""
 
 ROW_VERSION = 1

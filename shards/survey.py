@@ -43,6 +43,7 @@ from shards.rows import (
     SLOT,
     SUBSCRIPTION,
     TIMER,
+    TO_COPY,
     WORK,
     WRITER,
     LossRow,
@@ -61,8 +62,9 @@ AGE_ROW = META + b"age"
 
 KINDS = {
     CONNECTION: "connections", SESSION: "sessions", ENDED: "ended sessions", INCOMING: "incoming QoS 2 ids", SUBSCRIPTION: "subscriptions",
-    PLACE: "places", RANGE: "ranges", PROGRESS: "progress", LOSS: "losses", WORK: "routes to remove", TIMER: "timers",
-    SLOT: "answers of links", REFUSED_SENDER: "refused senders", OWNER: "owner", META: "meta", ROUTE: "routes",
+    PLACE: "places", RANGE: "ranges", PROGRESS: "progress", LOSS: "losses", WORK: "routes to remove",
+    TO_COPY: "retained messages to be copied", TIMER: "timers", SLOT: "answers of links", REFUSED_SENDER: "refused senders",
+    OWNER: "owner", META: "meta", ROUTE: "routes",
     RETAINED: "retained messages", GROUP: "groups", MEMBER: "members of groups", MEMBERSHIP: "memberships", DELIVERY: "deliveries",
     OUTCOME: "outcomes of deliveries", BUNDLE: "bundles",
     APPLIED: "applied", OUTBOX: "outbox", LEASE: "leases", WRITER: "writers", ROW_PREFIX: "generations", DROPPED_ROW: "dropped generations",
@@ -274,4 +276,4 @@ def _pattern(leaf: Leaf) -> bytes:
     return b"/".join(b"+" if level is None else level for level in leaf.levels)
 
 
-_VERSIONED = (CONNECTION, SESSION, SUBSCRIPTION, PLACE, RANGE, PROGRESS, LOSS, WORK, ROUTE, OWNER, LEASE)
+_VERSIONED = (CONNECTION, SESSION, SUBSCRIPTION, PLACE, RANGE, PROGRESS, LOSS, TO_COPY, WORK, ROUTE, OWNER, LEASE)

@@ -41,6 +41,7 @@ from shards.rows import (
     SLOT,
     SUBSCRIPTION,
     TIMER,
+    TO_COPY,
     ConnectionRow,
     SessionRow,
     client_key,
@@ -52,7 +53,11 @@ from shards.rows import (
 from shards.timers import DELAYED_DUE, EXPIRY, Timers
 
 _Rows = list[tuple[bytes, bytes]]
-_ORPHANS = {SUBSCRIPTION: "subscription", PLACE: "place", RANGE: "range", PROGRESS: "progress", INCOMING: "incoming", LOSS: "loss"}
+_ORPHANS = {
+    SUBSCRIPTION: "subscription", PLACE: "place", RANGE: "range", PROGRESS: "progress", INCOMING: "incoming", LOSS: "loss",
+    TO_COPY: "to_copy",
+}  # fmt: skip
+_RARE = (LOSS, TO_COPY)
 
 
 class Sweep:
@@ -109,8 +114,8 @@ class Sweep:
         while left > 0 and self.running:
             family, look = self._stages[self._stage]
             rows = draft.scan_range(self._place, successor(family), 1 if family in _ORPHANS else left)
-            # Rows of losses are rare: where there are none, a sweep takes as many turns as without a look for them.
-            left -= max(family != LOSS, len(rows))
+            # Some rows are rare: where there are none, a sweep takes as many turns as without a look for them.
+            left -= max(family not in _RARE, len(rows))
             if rows:
                 self._place = look(draft, rows)
             else:

@@ -7,9 +7,9 @@ import pytest
 from sessions.events import ToldBy
 from sessions.frames import Subacked, Subscribe
 from sessions.options import SessionOptions
-from shards.frames import RetainedPage
+from shards.frames import RetainedPage, Route
 from shards.messages import RETAIN
-from shards.rows import RANGE, SUBSCRIPTION
+from shards.rows import RANGE, SUBSCRIPTION, TO_COPY, pack_row, u64
 from tests.sessions.scripted import CLIENT, Script, families
 
 
@@ -50,7 +50,7 @@ def test_copies_wait_for_their_commit() -> None:
         s.tell(query)
     s.tick()
     (commit,) = s.commits()
-    assert families(commit) == "qr" and s.delivered() == []
+    assert families(commit) == "qr-v" and s.delivered() == []
     s.commit()
     s.tick()
     assert s.delivered() == [(b"r0", 1, 0x33)]
@@ -198,6 +198,185 @@ def test_copies_of_a_session_taken_over_still_wait_for_their_commit() -> None:
     s.tell()
     s.attach()
     s.tick()
-    assert families(s.commits()[0]) == "qr" and s.delivered() == []
+    assert families(s.commits()[0]) == "qr-v" and s.delivered() == []
     s.rest()
     assert s.delivered() == [(b"r0", 1, 0x33)]
+
+
+def until_suback(s: Script) -> None:
+    """No page has been told."""
+    while not s.sent:
+        s.tick()
+        for ask in list(s.asked):
+            s.commit(ask)
+        for query in [query for query in s.queries if not isinstance(query.ask, RetainedPage)]:
+            s.tell(query)
+    assert isinstance(s.sent[0], Subacked)
+
+
+def to_copy(s: Script) -> int:
+    return sum(family == TO_COPY for family, _ in s.home.rows[CLIENT])
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_was_still_to_be_copied_when_the_session_actor_died_is_copied_by_the_next(qos: int) -> None:
+    """A row is there before SUBACK; it goes with the last page."""
+    s = Script(3)
+    s.owned()
+    for shard in range(3):
+        keep(s, 4, qos=2, shard=shard, publisher=b"%d" % shard)
+    conn = s.attached()
+    subscribe(s, conn, qos=qos)
+    until_suback(s)
+    assert to_copy(s) == 1
+    s.start()
+    s.owned()
+    s.attach()
+    s.rest()
+    assert len(s.delivered()) == 12 and not to_copy(s)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_page_that_was_committed_is_not_copied_again_after_a_crash(qos: int) -> None:
+    """Neither what has a row, which says that it comes again, nor QoS 0; what was not committed was given to nobody."""
+    s = Script(2, SessionOptions(batch_size=2, lazy_commit_ms=0))
+    s.owned()
+    for shard in range(2):
+        keep(s, 5, qos=2, shard=shard, publisher=b"%d" % shard)
+    conn = s.attached(receive_max=20)
+    subscribe(s, conn, qos=qos)
+    until_suback(s)
+    got: list[bytes] = []
+    for steps in range(25):
+        for _ in range(steps):
+            s.tick()
+            s.answer_one()
+        # What was committed has left.
+        s.tick()
+        got += [payload for payload, _, first in s.delivered() if not first & 8]
+        s.start()
+        s.owned()
+        s.attach(receive_max=20)
+    s.rest()
+    got += [payload for payload, _, first in s.delivered() if not first & 8]
+    assert sorted(got) == sorted([b"r%d" % n for n in range(5)] * 2) and not to_copy(s)
+
+
+def test_who_goes_on_first_waits_until_all_that_is_retained_is_at_home() -> None:
+    """What the former one had given out of the store may be newer than what a home has by then."""
+    s = Script(2)
+    s.owned()
+    keep(s, 1)
+    conn = s.attached()
+    subscribe(s, conn)
+    until_suback(s)
+    s.start()
+    s.owned()
+    s.attach()
+    while not (routes := [ask for ask in s.asked if ask.entries == [Route([], [])]]):
+        s.tick()
+        for query in list(s.queries):
+            s.tell(query)
+        for ask in [ask for ask in s.asked if ask.entries != [Route([], [])]]:
+            s.commit(ask)
+    assert len(routes) == 2
+    s.commit(routes[0])
+    s.tick()
+    assert not [query for query in s.queries if isinstance(query.ask, RetainedPage)]
+    s.commit(routes[1])
+    for query in list(s.queries):
+        s.tell(query)
+    s.tick()
+    assert [query for query in s.queries if isinstance(query.ask, RetainedPage)]
+    s.rest()
+    assert [payload for payload, _, _ in s.delivered()] == [b"r0"]
+
+
+def test_the_row_is_of_the_newest_subscribe() -> None:
+    """One that comes while the first is not through wants all of them once more."""
+    s = Script(options=SessionOptions(batch_size=2, lazy_commit_ms=0))
+    s.owned()
+    keep(s, 6)
+    conn = s.attached(receive_max=2)
+    subscribe(s, conn)
+    s.rest()
+    first = s.delivered()
+    subscribe(s, conn)
+    s.rest()
+    s.start()
+    s.owned()
+    s.attach(receive_max=30)
+    s.rest()
+    assert {payload for payload, _, _ in s.delivered()} >= {b"r%d" % n for n in range(6)} and len(first) == 2 and not to_copy(s)
+
+
+def test_the_row_goes_with_its_subscription() -> None:
+    """However that ends: with UNSUBSCRIBE, or when another takes its place."""
+    s = Script(options=SessionOptions(batch_size=2, lazy_commit_ms=0))
+    s.owned()
+    keep(s, 9)
+    conn = s.attached(receive_max=2)
+    subscribe(s, conn)
+    s.rest()
+    assert to_copy(s) == 1
+    s.unsubscribe(conn, b"#")
+    s.rest()
+    assert to_copy(s) == 0
+    subscribe(s, conn, qos=0)
+    subscribe(s, conn, qos=1, handling=2)
+    s.rest()
+    assert to_copy(s) == 0
+
+
+def test_a_row_without_its_subscription_is_erased() -> None:
+    """A release that does not know it has removed that."""
+    s = Script()
+    s.owned()
+    s.subscribed(s.attached(), b"a")
+    s.home.rows[CLIENT][TO_COPY, u64(99)] = pack_row(([0], b""))
+    s.start()
+    s.owned()
+    s.attach()
+    s.rest()
+    assert not to_copy(s)
+
+
+def test_a_connection_that_comes_back_gets_what_the_one_before_had_not_got() -> None:
+    """The session is still in memory, or not."""
+    s = Script(options=SessionOptions(batch_size=2, lazy_commit_ms=0))
+    s.owned()
+    keep(s, 6)
+    conn = s.attached(receive_max=2)
+    subscribe(s, conn)
+    s.rest()
+    got = [payload for payload, _, _ in s.delivered()]
+    conn = s.attach(receive_max=30)
+    s.rest()
+    got += [payload for payload, _, _ in s.delivered()]
+    assert set(got) == {b"r%d" % n for n in range(6)} and not to_copy(s)
+
+
+def test_a_subscribe_that_is_asked_again_of_the_next_session_actor_brings_all_of_them_once() -> None:
+    """Its rows were committed and its answer was lost: what was to be gone on with is of the same SUBSCRIBE."""
+    for turns in range(6):
+        s = Script(3)
+        s.owned()
+        for shard in range(3):
+            keep(s, 4, qos=2, shard=shard, publisher=b"%d" % shard)
+        conn = s.attached()
+        subscribe(s, conn, qos=2)
+        until_suback(s)
+        s.start()
+        s.owned()
+        conn = s.attach()
+        while not s.sent:
+            s.tick()
+            s.answer()
+        got = [payload for payload, _, _ in s.delivered()]
+        subscribe(s, conn, qos=2)
+        for _ in range(turns):
+            s.tick()
+            s.answer_one()
+        s.rest()
+        got += [payload for payload, _, _ in s.delivered()]
+        assert sorted(got) == sorted([b"r%d" % n for n in range(4)] * 3) and not to_copy(s)

@@ -16,7 +16,7 @@ from shards.frames import (
     Work,
     WorkDone,
 )  # fmt: skip
-from shards.rows import ACTIVE, LOSS, PLACE, PROGRESS, RANGE, SUBSCRIPTION, SubscriptionRow, pack_subscription, u64
+from shards.rows import ACTIVE, LOSS, PLACE, PROGRESS, RANGE, SUBSCRIPTION, TO_COPY, SubscriptionRow, pack_subscription, u64
 from tests.shards.harness import G, Harness, S, publish
 
 KEPT_MS = 600_000
@@ -46,6 +46,7 @@ def fill(h: Harness, client: bytes, connected: Connected, token: int, subscripti
     puts = [(SUBSCRIPTION, u64(sub), row) for sub in subs]
     puts += [(PLACE, u64(sub) + b"\0", b"p") for sub in subs]
     puts += [(RANGE, u64(1), b"r"), (PROGRESS, b"", b"q"), (LOSS, u64(1), b"x")]
+    puts += [(TO_COPY, u64(first), b"v")]
     commit = Commit(token, client, connected.session_id, connected.conn, puts, [])
     assert h.ask(S, commit) == [CommitDone(TAKEN)]
     h.ask(S, Route([(sub, b"t") for sub in subs], [], [client] * len(subs)))

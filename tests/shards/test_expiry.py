@@ -152,7 +152,7 @@ def test_of_an_ended_session_nothing_is_left() -> None:
     before = rows(h.engine)
     connected = connect(h, b"c", expiry_s=60, will=Will(b"w", 1, False, 5, b"\0gone"))
     subs = fill(h, b"c", connected, token, subscriptions)
-    assert set(rows(h.engine)) == set("csuprqixR")
+    assert set(rows(h.engine)) == set("csuprqixvR")
     h.ask(G, Disconnect(b"c", connected.conn, LOST, None))
     h.pass_time(60_001)
     assert rows(h.engine) == {"w": subscriptions, "R": subscriptions, "c": 1, "T": 1}

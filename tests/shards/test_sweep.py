@@ -22,6 +22,7 @@ from shards.rows import (
     SLOT,
     SUBSCRIPTION,
     TIMER,
+    TO_COPY,
     WORK,
     ConnectionRow,
     SessionRow,
@@ -107,6 +108,7 @@ SUB = pack_subscription(SubscriptionRow(b"t", 1, 0, 0, ACTIVE, []))
         ("progress", orphan(PROGRESS, b"")),
         ("incoming", orphan(INCOMING, b"\0\7")),
         ("loss", orphan(LOSS, u64(1))),
+        ("to_copy", orphan(TO_COPY, u64(1))),
     ],
 )
 def test_rows_without_a_session_are_erased(kind: str, row: tuple[bytes, bytes]) -> None:
