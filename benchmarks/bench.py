@@ -11,7 +11,8 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,8 +37,15 @@ class Turn:
 
     scenario: str
     options: Options
-    mosquitto: Options
+    mosquitto: Options | None
+    """None: nothing is to be learned from mosquitto, and Holdfast runs alone."""
     repeats: int
+    variant: str = ""
+    version: Version | None = None
+    """None: the one that was asked for."""
+
+    def of(self, broker: str) -> Options | None:
+        return self.mosquitto if broker == "mosquitto" else self.options
 
 
 def standard_set(*, quick: bool, repeats: int) -> list[Turn]:
@@ -63,10 +71,10 @@ def standard_set(*, quick: bool, repeats: int) -> list[Turn]:
     ]
 
 
-def target(broker: Broker, version: Version) -> Target:
+def target(broker: Broker, version: Version, variant: str = "") -> Target:
     """The broker with the processes it has at this moment; one that was restarted since has others."""
     endpoint = Endpoint(broker.host, broker.port, version)
-    return Target(broker.name, broker.version, endpoint, broker.groups(), broker.data_dir, broker.data_dir.parent)
+    return Target(broker.name, broker.version, endpoint, broker.groups(), broker.data_dir, broker.data_dir.parent, variant)
 
 
 def idle_cores(broker: Broker) -> dict[str, float]:
@@ -98,12 +106,15 @@ def take_turns(turns: Sequence[Turn], brokers: Sequence[Broker], version: Versio
     for turn in turns:
         for number in range(turn.repeats):
             for broker in brokers:
-                options = turn.mosquitto if broker.name == "mosquitto" else turn.options
-                print(f"{turn.scenario} {number + 1}/{turn.repeats} {broker.name}", file=sys.stderr, flush=True)
+                options = turn.of(broker.name)
+                if options is None:
+                    continue
+                what = f"{turn.scenario} {turn.variant}".strip()
+                print(f"{what} {number + 1}/{turn.repeats} {broker.name}", file=sys.stderr, flush=True)
                 try:
-                    made = run(turn.scenario, target(broker, version), options)
+                    made = run(turn.scenario, target(broker, turn.version or version, turn.variant), options)
                 except RunFailed as failure:
-                    failures.append(f"{broker.name} {turn.scenario}: {failure}")
+                    failures.append(f"{broker.name} {what}: {failure}")
                     print(f"  {failure}", file=sys.stderr, flush=True)
                     continue
                 records += made
@@ -136,13 +147,13 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"found --only {', '.join(sorted(unknown))}, wanted one of {', '.join(turn.scenario for turn in turns)}", file=sys.stderr)
         return 2
     turns = [turn for turn in turns if not asked.only or turn.scenario in asked.only]
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    results = ResultsFile(asked.results or RESULTS / f"{stamp}-{meter.commit().rstrip('+')}.json")
+    results = new_results(asked.results)
     with ended_from_outside(), tempfile.TemporaryDirectory(prefix="bench-", dir=asked.dir) as directory:
-        return _measure(_brokers(asked.brokers.split(","), Path(directory), asked.set), turns, version, results)
+        return _measure(standing(asked.brokers.split(","), Path(directory), asked.set), turns, version, results)
 
 
-def _brokers(names: Sequence[str], directory: Path, settings: Sequence[str]) -> list[Broker]:
+def standing(names: Sequence[str], directory: Path, settings: Sequence[str]) -> list[Broker]:
+    """The brokers of these names, not started yet; without mosquitto where it is not installed."""
     brokers: list[Broker] = []
     if "holdfast" in names:
         brokers.append(Holdfast(directory, settings))
@@ -155,24 +166,38 @@ def _brokers(names: Sequence[str], directory: Path, settings: Sequence[str]) -> 
     return brokers
 
 
-def _measure(brokers: Sequence[Broker], turns: Sequence[Turn], version: Version, results: ResultsFile) -> int:
+@contextmanager
+def running(brokers: Sequence[Broker]) -> Iterator[Sequence[Broker]]:
+    """Within it they run; raises RunFailed when one does not start. One that does not stop is told of, and spoils nothing."""
     started: list[Broker] = []
     try:
         for broker in brokers:
             started.append(broker)
             broker.start()
-        records, failures = take_turns(turns, brokers, version, results)
-        # At the end: for its first half minute a broker that embeds Ray is busy with starting what nobody waits for.
-        idle = {broker.name: idle_cores(broker) for broker in brokers}
-    except RunFailed as failure:
-        print(f"no benchmark: {failure}", file=sys.stderr)
-        return 2
+        yield brokers
     finally:
         for broker in reversed(started):
             try:
                 broker.stop()
             except RunFailed as left:
                 print(left, file=sys.stderr)
+
+
+def new_results(chosen: Path | None, what: str = "") -> ResultsFile:
+    """The file for the records of a run, by default a new one whose name says when, which commit and what."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return ResultsFile(chosen or RESULTS / f"{stamp}-{meter.commit().rstrip('+')}{what and f'-{what}'}.json")
+
+
+def _measure(brokers: Sequence[Broker], turns: Sequence[Turn], version: Version, results: ResultsFile) -> int:
+    try:
+        with running(brokers):
+            records, failures = take_turns(turns, brokers, version, results)
+            # At the end: for its first half minute a broker that embeds Ray is busy with starting what nobody waits for.
+            idle = {broker.name: idle_cores(broker) for broker in brokers}
+    except RunFailed as failure:
+        print(f"no benchmark: {failure}", file=sys.stderr)
+        return 2
     print(render(records))
     print(idle_line(idle))
     for sentence in failures:

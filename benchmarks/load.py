@@ -49,6 +49,8 @@ class Record:
     options: Options
     fdatasync_p50_ms: Probe
     result: Result
+    variant: str = ""
+    """What is not as usual: a transport, a size, how much there was before. Only runs of one variant are compared with each other."""
 
     def line(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -64,6 +66,7 @@ class Target:
     groups: meter.Groups
     data_dir: Path | None
     probe_dir: Path
+    variant: str = ""
 
 
 def run(scenario: str, target: Target, options: Options) -> list[Record]:
@@ -81,7 +84,10 @@ def run(scenario: str, target: Target, options: Options) -> list[Record]:
     date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     mqtt = {4: "3.1.1", 5: "5"}[target.endpoint.version]
     commit, machine = meter.commit(), meter.machine()
-    return [Record(date, commit, target.name, target.version, machine, load_average, mqtt, options, probe, result) for result in results]
+    return [
+        Record(date, commit, target.name, target.version, machine, load_average, mqtt, options, probe, result, target.variant)
+        for result in results
+    ]
 
 
 def raise_file_limit() -> None:

@@ -117,7 +117,7 @@ def _sessions_ratio(records: Sequence[Record], names: Sequence[str]) -> list[str
 
 
 def _results(records: Sequence[Record], broker: str, scenario: str) -> list[Result]:
-    return [record.result for record in records if record.broker == broker and record.result.scenario == scenario]
+    return [record.result for record in records if record.broker == broker and record.result.scenario == scenario and not record.variant]
 
 
 def median(values: Iterable[float | None]) -> float | None:
