@@ -113,6 +113,16 @@ bench: env ## measure this broker, and mosquitto when it is installed
 	@if [ -f benchmarks/__main__.py ]; then $(BIN)/python -m benchmarks $(ARGS); \
 	else echo "FAIL bench: not there yet"; exit 1; fi
 
+.PHONY: bench-compare
+# `make bench-compare A B`: words behind it are no goals.
+ifeq ($(firstword $(MAKECMDGOALS)),bench-compare)
+COMPARED := $(wordlist 2,3,$(MAKECMDGOALS))
+.PHONY: $(COMPARED)
+$(COMPARED): ; @:
+endif
+bench-compare: env ## bench-compare A B: two results files or commits; exit 1 when a message costs 15 % more CPU in B
+	@$(BIN)/python -m benchmarks.compare $(or $(COMPARED),$(A) $(B))
+
 .PHONY: bench-storage
 bench-storage: env ## what each storage layout costs, into docs/layouts.md; ARGS=--quick takes a minute and prints
 	@$(BIN)/python -m benchmarks.storage $(ARGS)

@@ -87,7 +87,7 @@ def _rates(records: Sequence[Record], names: Sequence[str]) -> list[str]:
         row += [_ratio(rates[names[0]], rates[name]) for name in names[1:]]
         row += [_worst(of[name]) for name in names]
         rows.append(row)
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def _latencies(records: Sequence[Record], names: Sequence[str]) -> list[str]:
@@ -103,7 +103,7 @@ def _latencies(records: Sequence[Record], names: Sequence[str]) -> list[str]:
             row.append(" / ".join(figure(median(getattr(s, part) for s in spreads if s), 2) for part in ("p50", "p99")))
         if set("".join(row[1:])) - set("-/ "):
             rows.append(row)
-    return _markdown(rows) if len(rows) > 1 else []
+    return markdown(rows) if len(rows) > 1 else []
 
 
 def _sessions_ratio(records: Sequence[Record], names: Sequence[str]) -> list[str]:
@@ -146,7 +146,8 @@ def _probe(records: Sequence[Record]) -> str:
     return f"{min(values):.2f}..{max(values):.2f}, median {statistics.median(values):.2f}"
 
 
-def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:
+def markdown(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as a table, its columns as wide as they have to be."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
