@@ -13,17 +13,18 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from benchmarks import meter
-from benchmarks.brokers import Broker, Holdfast, Mosquitto, ended_from_outside, find_mosquitto
+from benchmarks.brokers import Broker, Doors, Holdfast, Mosquitto, ended_from_outside, find_mosquitto
 from benchmarks.clients import Endpoint
 from benchmarks.load import Record, Target, run
-from benchmarks.scenarios import Options
 from benchmarks.table import idle_line, render
+from benchmarks.turns import Transport, Turn, standard_set
+from benchmarks.variants import variant_table, variant_turns
 from benchmarks.wire import Version
 from benchmarks.workers import RunFailed
 
@@ -31,49 +32,16 @@ RESULTS: Final = Path(__file__).parent / "results"
 IDLE_S: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One scenario of the set."""
-
-    scenario: str
-    options: Options
-    mosquitto: Options | None
-    """None: nothing is to be learned from mosquitto, and Holdfast runs alone."""
-    repeats: int
-    variant: str = ""
-    version: Version | None = None
-    """None: the one that was asked for."""
-
-    def of(self, broker: str) -> Options | None:
-        return self.mosquitto if broker == "mosquitto" else self.options
-
-
-def standard_set(*, quick: bool, repeats: int) -> list[Turn]:
-    """The scenarios in their order, with the amounts for a full or a quick run."""
-    seconds = 1.5 if quick else 3.0
-    timed = Options(seconds=seconds, hard_s=60)
-    stored = Options(messages=20_000 if quick else 60_000, hard_s=60)
-    # The CPU account has steps of 10 ms, and a store for many sessions is cheap here: fewer messages could not tell 10 % from noise.
-    stored_for_many = 60_000 if quick else 150_000
-    many = Options(messages=stored_for_many, sessions=200 if quick else 1000, topics=10, sessions_drained=3, hard_s=90)
-    # mosquitto keeps a copy for each session: what costs Holdfast one store costs it a thousand, so it gets fewer messages.
-    many_copies = replace(many, messages=400)
-    paced = Options(seconds=2.0 if quick else 5.0)
-    return [
-        Turn("ingest", replace(timed, seconds=min(seconds, 2.0)), replace(timed, seconds=min(seconds, 2.0)), repeats),
-        Turn("offline", stored, stored, repeats),
-        Turn("fan-in", timed, timed, repeats),
-        Turn("fan-out", timed, timed, repeats),
-        Turn("pairs", timed, timed, repeats),
-        Turn("sessions", many, many_copies, 1),
-        Turn("single", timed, timed, 1),
-        Turn("latency", paced, paced, 1),
-    ]
-
-
-def target(broker: Broker, version: Version, variant: str = "") -> Target:
+def target(broker: Broker, version: Version, variant: str = "", transport: Transport = "tcp") -> Target:
     """The broker with the processes it has at this moment; one that was restarted since has others."""
     endpoint = Endpoint(broker.host, broker.port, version)
+    if transport != "tcp":
+        if broker.doors is None:
+            raise RunFailed(f"{broker.name} does not listen for {transport}")
+        if transport == "tls":
+            endpoint = replace(endpoint, port=broker.doors.tls, ca=broker.doors.shown.cert)
+        else:
+            endpoint = replace(endpoint, port=broker.doors.web, web=True)
     return Target(broker.name, broker.version, endpoint, broker.groups(), broker.data_dir, broker.data_dir.parent, variant)
 
 
@@ -87,11 +55,12 @@ def idle_cores(broker: Broker) -> dict[str, float]:
 
 
 class ResultsFile:
-    """A JSON array with one record a line, whole after every record, so that a run that is broken off is not lost."""
+    """A JSON array with one record a line, whole after every record, so that a run that is broken off is not lost. `before`: records that
+    it has already, of a run that goes on."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, before: Sequence[Record] = ()) -> None:
         self.path = path
-        self._lines: list[str] = []
+        self._lines = [record.line() for record in before]
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def add(self, record: Record) -> None:
@@ -112,7 +81,7 @@ def take_turns(turns: Sequence[Turn], brokers: Sequence[Broker], version: Versio
                 what = f"{turn.scenario} {turn.variant}".strip()
                 print(f"{what} {number + 1}/{turn.repeats} {broker.name}", file=sys.stderr, flush=True)
                 try:
-                    made = run(turn.scenario, target(broker, turn.version or version, turn.variant), options)
+                    made = run(turn.scenario, target(broker, turn.version or version, turn.variant, turn.transport), options)
                 except RunFailed as failure:
                     failures.append(f"{broker.name} {what}: {failure}")
                     print(f"  {failure}", file=sys.stderr, flush=True)
@@ -129,6 +98,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="smaller amounts, one turn each: under two minutes")
     parser.add_argument("--repeats", type=int, default=None, help="turns of each main scenario (default 3, quick 1)")
     parser.add_argument("--only", action="append", default=[], metavar="SCENARIO", help="leave out the others")
+    parser.add_argument("--plain", action="store_true", help="leave out other transports, sizes and levels of quality")
     parser.add_argument("--brokers", default="holdfast,mosquitto", help="which of holdfast,mosquitto")
     parser.add_argument("--mqtt", choices=("3.1.1", "5"), default="3.1.1")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of Holdfast")
@@ -142,6 +112,8 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = arguments().parse_args(words)
     version: Version = 5 if asked.mqtt == "5" else 4
     turns = standard_set(quick=asked.quick, repeats=asked.repeats or (1 if asked.quick else 3))
+    if not asked.plain and not asked.only:
+        turns += variant_turns(quick=asked.quick, repeats=1)
     unknown = set(asked.only) - {turn.scenario for turn in turns}
     if unknown:
         print(f"found --only {', '.join(sorted(unknown))}, wanted one of {', '.join(turn.scenario for turn in turns)}", file=sys.stderr)
@@ -149,14 +121,20 @@ def main(words: Sequence[str] | None = None) -> int:
     turns = [turn for turn in turns if not asked.only or turn.scenario in asked.only]
     results = new_results(asked.results)
     with ended_from_outside(), tempfile.TemporaryDirectory(prefix="bench-", dir=asked.dir) as directory:
-        return _measure(standing(asked.brokers.split(","), Path(directory), asked.set), turns, version, results)
+        return _measure(
+            standing(asked.brokers.split(","), Path(directory), asked.set, doors=any(turn.transport != "tcp" for turn in turns)),
+            turns,
+            version,
+            results,
+        )
 
 
-def standing(names: Sequence[str], directory: Path, settings: Sequence[str]) -> list[Broker]:
-    """The brokers of these names, not started yet; without mosquitto where it is not installed."""
+def standing(names: Sequence[str], directory: Path, settings: Sequence[str], *, doors: bool = False) -> list[Broker]:
+    """The brokers of these names, not started yet; without mosquitto where it is not installed. `doors`: Holdfast also by TLS and
+    WebSocket."""
     brokers: list[Broker] = []
     if "holdfast" in names:
-        brokers.append(Holdfast(directory, settings))
+        brokers.append(Holdfast(directory, settings, Doors.planned(directory) if doors else None))
     if "mosquitto" in names:
         program = find_mosquitto()
         if program is None:
@@ -199,6 +177,8 @@ def _measure(brokers: Sequence[Broker], turns: Sequence[Turn], version: Version,
         print(f"no benchmark: {failure}", file=sys.stderr)
         return 2
     print(render(records))
+    if any(record.variant for record in records):
+        print(f"\n{variant_table(records)}\n")
     print(idle_line(idle))
     for sentence in failures:
         print(f"no result: {sentence}")

@@ -17,9 +17,11 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from benchmarks.tls import Shown, issue
 from benchmarks.workers import RunFailed
 
 DATA_ROLES: Final = frozenset({"gateway", "session", "shard", "controller"})
@@ -31,6 +33,28 @@ STOP_S: Final = 60
 Groups = Mapping[str, tuple[int, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """Listeners beside the plain one, each on a port of its own."""
+
+    tls: int
+    web: int
+    shown: Shown
+
+    @classmethod
+    def planned(cls, directory: Path) -> Doors:
+        """With free ports, and a certificate in this directory."""
+        return cls(free_port(), free_port(), issue(directory))
+
+    def settings(self) -> list[str]:
+        """What `holdfast up` is told of them."""
+        return [
+            *("listeners.secure.type=tls", f"listeners.secure.bind=127.0.0.1:{self.tls}"),
+            *(f"listeners.secure.tls.cert={self.shown.cert}", f"listeners.secure.tls.key={self.shown.key}"),
+            *("listeners.web.type=ws", f"listeners.web.bind=127.0.0.1:{self.web}"),
+        ]
+
+
 class Broker(Protocol):
     """One broker to measure."""
 
@@ -39,6 +63,7 @@ class Broker(Protocol):
     host: str
     port: int
     data_dir: Path
+    doors: Doors | None
 
     def start(self) -> None:
         """Returns when a client can connect."""
@@ -70,11 +95,12 @@ def free_port() -> int:
 class Holdfast:
     """This checkout's broker, by its command line."""
 
-    def __init__(self, directory: Path, settings: Sequence[str] = ()) -> None:
+    def __init__(self, directory: Path, settings: Sequence[str] = (), doors: Doors | None = None) -> None:
         self.name, self.host, self.port = "holdfast", "127.0.0.1", free_port()
         self.data_dir = directory / "holdfast"
         self._command = str(Path(sys.executable).parent / "holdfast")
-        self._settings = settings
+        self._settings = [*settings, *(doors.settings() if doors else ())]
+        self.doors = doors
         self.version = _first_line([sys.executable, "-c", "from importlib.metadata import version; print(version('holdfast'))"])
 
     def start(self) -> None:
@@ -140,6 +166,8 @@ set_tcp_nodelay true
 log_type error
 log_dest stderr
 """
+
+    doors: Doors | None = None
 
     def __init__(self, directory: Path, program: str) -> None:
         self.name, self.host, self.port = "mosquitto", "127.0.0.1", free_port()

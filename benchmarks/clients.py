@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from benchmarks import runs, wire
 from benchmarks.ledger import Ledger
 from benchmarks.runs import Ints
+from benchmarks.tls import TlsSocket
 from benchmarks.websocket import WebSocket
 
 SEND_BYTES_MAX: Final = 1 << 18
@@ -40,9 +41,11 @@ class Endpoint:
     timeout_s: float = 20.0
     web: bool = False
     """By WebSocket."""
+    ca: str = ""
+    """By TLS, with a broker whose certificate is signed by one of those in this file."""
 
 
-Socket = socket.socket | WebSocket
+Socket = socket.socket | WebSocket | TlsSocket
 
 
 class Arena:
@@ -57,6 +60,8 @@ def dial(endpoint: Endpoint) -> Socket:
     """A connected socket that blocks for at most the endpoint's timeout."""
     sock = socket.create_connection((endpoint.host, endpoint.port), endpoint.timeout_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if endpoint.ca:
+        return TlsSocket(sock, endpoint.host, endpoint.ca)
     return WebSocket(sock, endpoint.host) if endpoint.web else sock
 
 
@@ -170,6 +175,7 @@ class PublisherPlan:
     messages_max: int
     rate_per_s: float
     random_payload: bool = False
+    properties: bool = False
 
 
 class Publisher:
@@ -189,6 +195,7 @@ class Publisher:
             plan.number,
             capacity,
             random_payload=plan.random_payload,
+            properties=wire.PROPERTIES if plan.properties and endpoint.version == 5 else b"",
         )
         # A refill per acknowledgement would send many small writes; brokers with a fast loop would then be measured at a batch of one.
         self._refill = 1 if plan.rate_per_s else max(1, self.window // 4)

@@ -114,6 +114,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--mqtt", choices=("3.1.1", "5"), default="3.1.1")
     parser.add_argument("--user", default="", help="user name for brokers that store nothing for anonymous clients")
     parser.add_argument("--web", action="store_true", help="by WebSocket, at the path /mqtt")
+    parser.add_argument("--ca", default="", metavar="FILE", help="by TLS; the certificates (PEM) that sign the broker's")
     parser.add_argument("--cpu", action="append", type=parse_group, default=[], metavar="NAME=PIDS", help="a group whose CPU is measured")
     parser.add_argument("--data-dir", type=Path, help="the broker's data directory, to measure what it stores")
     parser.add_argument("--probe-dir", type=Path, default=Path(tempfile.gettempdir()), help="where the disk's fdatasync is measured")
@@ -140,7 +141,7 @@ def main(words: Sequence[str] | None = None) -> int:
     target = Target(
         name=asked.broker,
         version=asked.broker_version,
-        endpoint=Endpoint(asked.host, asked.port, version, asked.user, web=asked.web),
+        endpoint=Endpoint(asked.host, asked.port, version, asked.user, web=asked.web, ca=asked.ca),
         groups=dict(asked.cpu),
         data_dir=asked.data_dir,
         probe_dir=asked.data_dir.parent if asked.data_dir else asked.probe_dir,

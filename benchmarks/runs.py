@@ -48,12 +48,13 @@ class PublishBlock:
         capacity: int,
         *,
         random_payload: bool = False,
+        properties: bytes = b"",
     ) -> None:
         if payload_bytes < PAYLOAD_BYTES_MIN:
             raise ValueError(f"a payload of {payload_bytes} bytes has no room for the {PAYLOAD_BYTES_MIN} bytes that are checked")
         name = wire.text(topic_name(prefix, topics[0]))
-        packet_id, properties = (b"\0\0" if qos else b""), (b"\0" if version == 5 else b"")
-        body = name + packet_id + properties + b"\0" * PAYLOAD_BYTES_MIN + b"." * (payload_bytes - PAYLOAD_BYTES_MIN)
+        packet_id, lead = (b"\0\0" if qos else b""), (wire.encode_length(len(properties)) + properties if version == 5 else b"")
+        body = name + packet_id + lead + b"\0" * PAYLOAD_BYTES_MIN + b"." * (payload_bytes - PAYLOAD_BYTES_MIN)
         head = bytes([wire.PUBLISH | qos << 1]) + wire.encode_length(len(body))
         frame = np.frombuffer(head + body, np.uint8)
         self.frame_bytes = len(frame)

@@ -47,6 +47,10 @@ class Options:
     ephemeral: bool = False
     # Padding of one byte flatters a store that compresses; it is the default because the figures we compare with were made so.
     random_payload: bool = False
+    # Of MQTT 5; with 3.1.1 there are none.
+    properties: bool = False
+    settle_s: float = 0.0
+    """Between making the sessions and storing for them: many are written down for a while after they have left."""
     coalesce_us: int = 1000
     publisher_processes: int = 1
     subscriber_processes: int = 1
@@ -144,6 +148,7 @@ def _publishers(setting: Setting, options: Options, topics_of: Topics, messages_
             messages_max=messages_max,
             rate_per_s=rate_per_s,
             random_payload=options.random_payload,
+            properties=options.properties,
         )
         for number, topics in topics_of.items()
     ]
@@ -227,6 +232,7 @@ def _offline(name: str, setting: Setting, options: Options, count: int, *, secon
     workers: list[Worker] = []
     try:
         enrol(setting.endpoint, plans)
+        time.sleep(options.settle_s)
         publishers = _publishers(setting, options, topics_of, max(1, messages // options.publishers), 0.0)
         publishing = start_publishers(setting.endpoint, publishers, pace, options.publisher_processes)
         workers += publishing

@@ -19,12 +19,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from benchmarks.bench import Turn, new_results, running, standard_set, standing, take_turns
+from benchmarks import page
+from benchmarks.bench import new_results, running, standing, take_turns
 from benchmarks.brokers import ended_from_outside
 from benchmarks.load import Record
 from benchmarks.outcome import Result
 from benchmarks.records import read_results, unclean
-from benchmarks.table import median
+from benchmarks.table import markdown, median
+from benchmarks.turns import Turn, standard_set
 from benchmarks.workers import RunFailed
 
 FAST_DISK_MS: Final = 0.3
@@ -206,6 +208,21 @@ def _ratio(ours: float | None, theirs: float | None) -> float | None:
     return ours / theirs if ours and theirs else None
 
 
+def text(records: Sequence[Record]) -> str:
+    """The table of the page."""
+    first = records[0]
+    rows = [["", "found", "must", "wanted", ""]]
+    for each in judge(records):
+        rate = f"{each.found:.2f} of {each.bar.beside or 'mosquitto'}'s, {each.ours:,.0f}/s" if each.found and each.ours else "-"
+        found = rate if each.bar.kind == "rate" else "-" if each.found is None else f"{each.found:.{1 if each.bar.kind == 'cpu' else 2}f}"
+        unit = {"cpu": "CPU, µs/msg", "ms": "end to end at 200 msg/s, ms", "rate": "rate"}[each.bar.kind]
+        digits = 0 if each.bar.kind == "cpu" else 2
+        verdict = each.why if not each.judged else "reached, as wanted" if each.wanted else "reached" if each.met else "**missed**"
+        rows.append([f"{each.bar.name}, {unit}", found, f"{each.must:.{digits}f}", f"{each.want:.{digits}f}", verdict])
+    about = f"Commit {first.commit}, {first.date[:10]}, {first.machine.cores} cores of {first.machine.model}, mosquitto beside it."
+    return "\n".join([about, "", *markdown(rows)])
+
+
 def turns(*, quick: bool, rounds: int) -> list[Turn]:
     """The scenarios that have a bar, so often that a median means something."""
     wanted = {bar.scenario for bar in BARS}
@@ -234,6 +251,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of Holdfast")
     parser.add_argument("--dir", type=Path, help="where the brokers keep their data (default: a new directory in the temporary one)")
     parser.add_argument("--results", type=Path, help="file for the records (default: a new one in benchmarks/results)")
+    parser.add_argument("--write", action="store_true", help="the verdict into docs/performance.md")
     parser.add_argument("--judge", type=Path, metavar="FILE", help="measure nothing; judge this file")
     return parser
 
@@ -254,6 +272,8 @@ def main(words: Sequence[str] | None = None) -> int:
     for each in found:
         verdict = "not judged" if not each.judged else "wanted" if each.wanted else "reached" if each.met else "MISSED"
         print(f"{verdict:10} {each}")
+    if asked.write and records:
+        page.write("targets", text(records))
     wrong = [*failures, *unclean(records)]
     for sentence in wrong:
         print(f"WRONG      {sentence}")

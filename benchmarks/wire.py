@@ -21,6 +21,13 @@ BYE = b"\xe0\x00"
 # A little less than 2^32-1, which MQTT 5 reads as "never": brokers treat that value as a special case and we want the common path.
 EXPIRY_S_LONG = 0xFFFF_FFF0
 
+# What a publisher of MQTT 5 may say about a message, a bit of everything: text, an expiry, a kind of content, where to answer, two of the
+# user's own.
+PROPERTIES = (
+    b"\x01\x01\x02\x00\x00\x0e\x10\x03\x00\x10application/json\x08\x00\x07answers\x09\x00\x08\x00\x01\x02\x03\x04\x05\x06\x07"
+    b"\x26\x00\x04site\x00\x05north\x26\x00\x04unit\x00\x07celsius"
+)
+
 _RECEIVE_MAXIMUM = 0x21
 _PROPERTY_BYTES = {0x24: 1, 0x25: 1, 0x28: 1, 0x29: 1, 0x2A: 1, 0x13: 2, 0x21: 2, 0x22: 2, 0x11: 4, 0x27: 4}
 _PROPERTY_STRINGS = {0x12: 1, 0x15: 1, 0x16: 1, 0x1A: 1, 0x1C: 1, 0x1F: 1, 0x26: 2}
@@ -88,10 +95,11 @@ def connect(version: Version, client_id: str, *, clean: bool, keepalive_s: int =
     return _packet(CONNECT, body + text(client_id) + (text(user) if user else b""))
 
 
-def subscribe(version: Version, packet_id: int, topic_filter: str, qos: QoS) -> bytes:
-    """A SUBSCRIBE for one filter."""
+def subscribe(version: Version, packet_id: int, topic_filter: str, qos: QoS, *more: str) -> bytes:
+    """A SUBSCRIBE for one filter, or several."""
     properties = b"\x00" if version == 5 else b""
-    return _packet(SUBSCRIBE, packet_id.to_bytes(2, "big") + properties + text(topic_filter) + bytes([qos]))
+    filters = b"".join(text(each) + bytes([qos]) for each in (topic_filter, *more))
+    return _packet(SUBSCRIBE, packet_id.to_bytes(2, "big") + properties + filters)
 
 
 def read_packet(data: bytes) -> tuple[Packet, bytes] | None:

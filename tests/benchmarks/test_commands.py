@@ -13,12 +13,12 @@ import pytest
 
 from benchmarks.agree import agreement, comparisons, read_figure
 from benchmarks.bench import main as bench
-from benchmarks.bench import standard_set
 from benchmarks.brokers import status_groups
 from benchmarks.conformance import PEER
 from benchmarks.load import arguments, parse_group
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.table import LINES
+from benchmarks.turns import standard_set
 
 STATUS = {
     "ready": True,

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.bench import ResultsFile
 from benchmarks.load import Record
 from benchmarks.records import read_record, read_results, unclean
-from benchmarks.targets import BARS, Judged, judge, line, main, missed, turns
+from benchmarks.targets import BARS, Judged, judge, line, main, missed, text, turns
 from benchmarks.workers import RunFailed
 from tests.benchmarks.samples import ran, record
 
@@ -82,6 +82,18 @@ def test_what_is_missed_and_what_is_only_wanted_are_told_apart() -> None:
     assert not missed(found)
     assert "store 9.0 us (must 14, want 7)" in line(found) and "missed: store cpu, drain cpu, store rate, drain rate" in line(found)
     assert [str(each) for each in missed(judge(alternating("offline", [100], [100], cpu_us=9.5)))] == ["drain 9.5 us (must 9, want 4)"]
+
+
+def test_the_page_has_a_line_for_each_bar() -> None:
+    """With what was found, and the verdict."""
+    found = text(alternating("offline", [70], [100], cpu_us=9.5)).splitlines()
+    assert found[0].startswith("Commit abc, 2030-01-01")
+    assert [[cell.strip() for cell in row.strip("|").split("|")] for row in found[4:]] == [
+        ["store, CPU, µs/msg", "9.5", "14", "7", "reached"],
+        ["drain, CPU, µs/msg", "9.5", "9", "4", "**missed**"],
+        ["store, rate", "0.70 of mosquitto's, 70/s", "0.50", "1.00", "reached"],
+        ["drain, rate", "0.70 of mosquitto's, 70/s", "0.84", "1.68", "**missed**"],
+    ]
 
 
 def test_variants_are_not_judged() -> None:

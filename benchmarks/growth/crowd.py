@@ -1,0 +1,59 @@
+"""Subscriptions that are there and match nothing that is published: of durable sessions whose clients have left.
+
+A half of them has a `+` where topics of runs differ, and all of them end as a topic of a run does, in a number that none has: routing
+meets them as near as can be without a match.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+from benchmarks import wire
+from benchmarks.clients import Endpoint, await_packet, dial
+from benchmarks.runs import topic_name
+
+SESSIONS: Final = 100
+PACKET: Final = 200
+"""Filters of one SUBSCRIBE."""
+FIRST: Final = 500_000
+"""Topics of a run have smaller numbers."""
+
+
+def filter_of(prefix: str, number: int) -> str:
+    """The filter of subscription `number`."""
+    return topic_name("+" if number % 2 else prefix, FIRST + number)
+
+
+def shares(begin: int, end: int) -> Iterator[tuple[int, list[int]]]:
+    """Which session gets which of the subscriptions from `begin` to before `end`."""
+    for session in range(SESSIONS):
+        mine = [number for number in range(begin, end) if number % SESSIONS == session]
+        if mine:
+            yield session, mine
+
+
+def subscribe(endpoint: Endpoint, prefix: str, begin: int, end: int) -> None:
+    """Makes these subscriptions; sessions that exist go on. Raises wire.Refused."""
+    for session, numbers in shares(begin, end):
+        sock = dial(endpoint)
+        sock.sendall(wire.connect(endpoint.version, f"{prefix}-c{session}", clean=False, user=endpoint.user))
+        packet, rest = await_packet(sock)
+        wire.accepted(endpoint.version, packet)
+        for at in range(0, len(numbers), PACKET):
+            first, *more = [filter_of(prefix, number) for number in numbers[at : at + PACKET]]
+            sock.sendall(wire.subscribe(endpoint.version, 1 + at // PACKET, first, 1, *more))
+            packet, rest = await_packet(sock, rest)
+            while packet.kind & 0xF0 == wire.PUBLISH:
+                packet, rest = await_packet(sock, rest)
+            if packet.kind != wire.SUBACK or set(packet.body[-1 - len(more) :]) != {1}:
+                raise wire.Refused(f"packet 0x{packet.kind:02x} where a SUBACK of {1 + len(more)} times QoS 1 was due")
+        sock.sendall(wire.BYE)
+        sock.shutdown(socket.SHUT_WR)
+        try:
+            while sock.recv(4096):
+                pass
+        except OSError:
+            pass  # a broker that resets instead of closing has closed too
+        sock.close()

@@ -1,0 +1,163 @@
+"""What a message costs at each level of what there is: curves from records, and whether they are flat. Computes and measures nothing.
+
+Growth of a curve is the largest cost of a level over the cheapest level below it. A first level whose fixed costs lie on few messages can
+therefore not hide what comes after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from benchmarks.load import Record
+from benchmarks.outcome import Result
+from benchmarks.records import unclean
+from benchmarks.table import figure, markdown, median
+
+GROWTH_MAX: Final = 1.15
+STORED, TOPICS, SESSIONS, SUBSCRIPTIONS, CORES = "stored", "topics", "sessions", "subscriptions", "processes"
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """Something of which there may be more. `levels` of a full and of a quick run."""
+
+    name: str
+    what: str
+    levels: tuple[int, ...]
+    quick: tuple[int, ...]
+
+    def asked(self, *, quick: bool) -> tuple[int, ...]:
+        return self.quick if quick else self.levels
+
+
+DIMENSIONS: Final = (
+    Dimension(STORED, "messages stored, then drained by one session", (10_000, 100_000, 1_000_000, 10_000_000), (10_000, 30_000)),
+    Dimension(TOPICS, "topics, one session on a wildcard over them", (10, 100, 1_000, 10_000, 100_000), (10, 1_000)),
+    Dimension(SESSIONS, "offline sessions on one wildcard", (1, 10, 100, 1_000, 10_000, 100_000), (1, 100)),
+    Dimension(SUBSCRIPTIONS, "further subscriptions, a half with +, none of which matches", (10, 100, 1_000, 10_000, 100_000), (10, 1_000)),
+    Dimension(CORES, "shards, and as many gateways", (1, 2, 4), (1, 2)),
+)
+
+
+def variant(dimension: str, amount: int) -> str:
+    """How the records of a level are called."""
+    return f"{dimension} {amount}"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One level."""
+
+    amount: int
+    us: float
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What one phase costs over the levels of a dimension, the smallest first."""
+
+    dimension: str
+    phase: str
+    points: tuple[Point, ...]
+
+    @property
+    def growth(self) -> float:
+        ratios = [point.us / min(each.us for each in self.points[:number]) for number, point in enumerate(self.points) if number]
+        return max(ratios, default=1.0)
+
+
+def _store(result: Result) -> float | None:
+    return result.cost["data"].cpu_us if "data" in result.cost and result.scenario in ("offline", "sessions") else None
+
+
+def _drain(result: Result) -> float | None:
+    return result.drain_cost["data"].cpu_us if "data" in result.drain_cost and result.scenario in ("offline", "sessions") else None
+
+
+def _online(result: Result) -> float | None:
+    return result.cost["data"].cpu_us if "data" in result.cost and result.scenario == "pairs" else None
+
+
+PHASES: Final[tuple[tuple[str, Callable[[Result], float | None]], ...]] = (("store", _store), ("drain", _drain), ("pairs", _online))
+
+
+def curves(records: Sequence[Record]) -> list[Curve]:
+    """One for each dimension and phase that was measured."""
+    out = []
+    for dimension in DIMENSIONS:
+        of: dict[int, list[Result]] = {}
+        for record in records:
+            name, _, number = record.variant.rpartition(" ")
+            if name == dimension.name and record.broker == "holdfast" and number.isdigit():
+                of.setdefault(int(number), []).append(record.result)
+        for phase, cost in PHASES:
+            points = []
+            for amount, results in sorted(of.items()):
+                found = [us for us in map(cost, _steadied(results, of) if phase == "store" else results) if us]
+                if found:
+                    points.append(Point(amount, median(found) or 0.0, len(found)))
+            if points:
+                out.append(Curve(dimension.name, phase, tuple(points)))
+    return out
+
+
+def _steadied(results: Sequence[Result], of: dict[int, list[Result]]) -> list[Result]:
+    """With many sessions every run begins with one of a single session: what that cost more than usual is taken off, as the machine's."""
+    alone = [result.cost["data"].cpu_us for level in of.values() for result in level if result.scenario == "one-session"]
+    usual = median(alone)
+    if not usual:
+        return list(results)
+    out: list[Result] = []
+    beside = usual
+    for result in results:
+        if result.scenario == "one-session":
+            beside = result.cost["data"].cpu_us or usual
+        else:
+            out.append(_scaled(result, usual / beside))
+    return out
+
+
+def _scaled(result: Result, factor: float) -> Result:
+    return replace(result, cost={group: replace(cost, cpu_us=cost.cpu_us * factor) for group, cost in result.cost.items()})
+
+
+def table(found: Sequence[Curve], names: Sequence[str]) -> str:
+    """The curves of these dimensions."""
+    rows = [["of", "amount", "phase", "µs/msg", "runs", "largest growth"]]
+    for curve in found:
+        if curve.dimension in names:
+            for number, point in enumerate(curve.points):
+                growth = f"{curve.growth:.2f}" if number == len(curve.points) - 1 else ""
+                rows.append([curve.dimension, f"{point.amount:,}", curve.phase, figure(point.us, 1), str(point.runs), growth])
+    return "\n".join(markdown(rows)) if len(rows) > 1 else "not measured"
+
+
+def problems(records: Sequence[Record], asked: Sequence[str], *, quick: bool) -> list[str]:
+    """What keeps the curves of these dimensions from being whole and flat, and every run that was not clean."""
+    found = curves(records)
+    out = []
+    for dimension in DIMENSIONS:
+        if dimension.name not in asked:
+            continue
+        mine = [curve for curve in found if curve.dimension == dimension.name]
+        absent = [
+            amount
+            for amount in dimension.asked(quick=quick)
+            if not mine or any(amount not in {p.amount for p in curve.points} for curve in mine)
+        ]
+        if absent:
+            out.append(f"{dimension.name}: nothing measured at {', '.join(f'{amount:,}' for amount in absent)}")
+        out += [f"{curve.dimension}, {curve.phase}: {curve.growth:.2f} times" for curve in mine if curve.growth > GROWTH_MAX]
+    return [*out, *unclean(records)]
+
+
+def line(records: Sequence[Record]) -> str:
+    """All curves in one line, with their largest growth and the costs at both ends."""
+    return "; ".join(
+        f"{curve.dimension} {curve.points[0].amount:,} to {curve.points[-1].amount:,} {curve.phase} {curve.points[0].us:.1f} to "
+        f"{curve.points[-1].us:.1f} us, at most {curve.growth:.2f} times"
+        for curve in curves(records)
+    )

@@ -1,0 +1,129 @@
+"""Curves of what a message costs: how growth is computed, what is missing, and the picture."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.bench import ResultsFile
+from benchmarks.growth import crowd
+from benchmarks.growth.curves import DIMENSIONS, Curve, Point, curves, line, problems, table, variant
+from benchmarks.growth.measuring import PARTS, VARIANTS, Measuring
+from benchmarks.load import Record
+from benchmarks.page import filled
+from benchmarks.plot import Series, line_chart, nice_step
+from benchmarks.workers import RunFailed
+from tests.benchmarks.samples import ran, record
+
+
+def level(dimension: str, amount: int, *store_us: float, scenario: str = "offline") -> list[Record]:
+    drain = 4.0 if scenario in ("offline", "sessions") else 0.0
+    return [record("holdfast", ran(scenario, 1, us, drain), variant=variant(dimension, amount)) for us in store_us]
+
+
+def store(records: list[Record], dimension: str) -> Curve:
+    (found,) = [curve for curve in curves(records) if (curve.dimension, curve.phase) == (dimension, "store")]
+    return found
+
+
+def test_growth_is_over_the_cheapest_level_below() -> None:
+    """A dear first level hides nothing, and what becomes cheaper has not grown."""
+
+    def of(*us: float) -> float:
+        return Curve("topics", "store", tuple(Point(10**n, each, 1) for n, each in enumerate(us))).growth
+
+    assert of(20, 10, 12) == pytest.approx(1.2)
+    assert of(12, 11, 10) == pytest.approx(11 / 12)
+    assert of(10) == 1.0
+
+
+def test_a_level_is_the_median_of_its_runs() -> None:
+    """Levels are in order of their amounts, however they were measured."""
+    records = level("topics", 1000, 11, 11, 50) + level("topics", 10, 10, 10, 10)
+    assert store(records, "topics").points == (Point(10, 10, 3), Point(1000, 11, 3))
+
+
+def test_what_one_session_costs_in_the_same_run_is_the_machines() -> None:
+    """The run with many sessions is scaled by what the run with one, beside it, took more than usual."""
+    records = [
+        *level("sessions", 1, 10, scenario="one-session"),
+        *level("sessions", 1, 10, scenario="sessions"),
+        *level("sessions", 100, 10, scenario="one-session"),
+        *level("sessions", 100, 10, scenario="sessions"),
+        *level("sessions", 1000, 20, scenario="one-session"),
+        *level("sessions", 1000, 21, scenario="sessions"),
+    ]
+    assert [point.us for point in store(records, "sessions").points] == [10, 10, 10.5]
+
+
+def test_what_is_missing_or_grows_is_named() -> None:
+    """And runs that lost something."""
+    records = level("topics", 10, 10) + level("topics", 1_000, 11.6)
+    assert problems(records, ["topics"], quick=True) == ["topics, store: 1.16 times"]
+    assert problems(records[:1], ["topics"], quick=True) == ["topics: nothing measured at 1,000"]
+    assert problems([], ["topics"], quick=True) == ["topics: nothing measured at 10, 1,000"]
+    lost = replace(records[0], result=replace(records[0].result, lost=2))
+    assert problems([lost], [], quick=True) == ["offline topics 10: 2 lost"]
+    assert "topics 10 to 1,000 store 10.0 to 11.6 us, at most 1.16 times" in line(records)
+    assert "| topics | 1,000  | store | 11.6   | 1    | 1.16" in table(curves(records), ["topics"])
+
+
+def test_a_part_for_each_dimension_and_the_variants() -> None:
+    """What has a curve is measured by a part of the same name."""
+    assert set(PARTS) == {dimension.name for dimension in DIMENSIONS} | {VARIANTS}
+
+
+def test_what_a_file_has_is_not_measured_again(tmp_path: Path) -> None:
+    """Runs of a level are counted; the single session beside many is no run of its own."""
+    records = level("sessions", 100, 1, 1, scenario="one-session") + level("sessions", 100, 1, scenario="sessions")
+    measuring = Measuring(True, ResultsFile(tmp_path / "r.json", records), records, 0.0)
+    assert measuring.missing("sessions 100", 3) == 2
+    assert measuring.missing("sessions 1", 3) == 3
+    measuring.add(records[0])
+    assert len((tmp_path / "r.json").read_text().splitlines()) == 2 + 4
+
+
+def test_subscriptions_that_match_nothing_are_shared_out_once() -> None:
+    """Level on level, each number to one session; a half with `+`, none with a number that a topic of a run has."""
+    found = [number for begin, end in ((0, 10), (10, 1000)) for _, mine in crowd.shares(begin, end) for number in mine]
+    assert sorted(found) == list(range(1000))
+    assert [crowd.filter_of("crowd", number) for number in (0, 1)] == ["crowd/500000", "+/500001"]
+
+
+@given(st.floats(1e-3, 1e9))
+def test_marks_of_an_axis_are_round_and_few(top: float) -> None:
+    """At most five steps to the top, each 1, 2 or 5 times a power of ten."""
+    step = nice_step(top)
+    assert top / step <= 5 + 1e-6
+    assert f"{step:e}"[:8] in ("1.000000", "2.000000", "5.000000")
+
+
+def test_a_chart_is_whole_xml_with_a_line_for_each_series() -> None:
+    """Amounts along a logarithmic axis, equal steps for each power of ten; names are escaped."""
+    text = line_chart("a < b", "messages", "µs", [Series("store", [(10, 5), (100, 5), (1000, 10)]), Series("absent", [])])
+    root = ET.fromstring(text)
+    (path,) = [node.attrib["points"] for node in root if node.tag.endswith("polyline")]
+    (x1, y1), (x2, y2), (x3, y3) = [tuple(map(float, pair.split(","))) for pair in path.split()]
+    assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2) and y1 == y2 > y3
+    assert "a &lt; b" in text and "absent" not in text
+    with pytest.raises(ValueError, match="nothing to draw"):
+        line_chart("x", "x", "y", [])
+
+
+def test_a_chart_of_one_amount_can_be_drawn() -> None:
+    """Its axis has two powers of ten all the same."""
+    ET.fromstring(line_chart("one", "x", "y", [Series("store", [(10, 0.0)])]))
+
+
+def test_a_part_of_a_page_is_filled_and_the_rest_stays() -> None:
+    """Twice the same is the same; a page without the part is refused."""
+    page = "a\n<!-- x -->\nold\n<!-- /x -->\nb\n"
+    assert filled(page, "x", "new") == "a\n<!-- x -->\nnew\n<!-- /x -->\nb\n"
+    assert filled(filled(page, "x", "new"), "x", "new") == filled(page, "x", "new")
+    with pytest.raises(RunFailed, match="no part"):
+        filled(page, "y", "new")
