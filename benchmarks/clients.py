@@ -198,7 +198,8 @@ class Publisher:
             properties=wire.PROPERTIES if plan.properties and endpoint.version == 5 else b"",
         )
         # A refill per acknowledgement would send many small writes; brokers with a fast loop would then be measured at a batch of one.
-        self._refill = 1 if plan.rate_per_s else max(1, self.window // 4)
+        # Never more than goes out at a time: with large payloads it would be waited for in vain.
+        self._refill = 1 if plan.rate_per_s else max(1, min(self.window // 4, capacity))
         self._steps: Ints = np.arange(capacity, dtype=np.int64)
         self._sent_ns: Ints = np.zeros(PACKET_IDS + 1, np.int64)
         self._states = np.zeros(0, np.uint8)

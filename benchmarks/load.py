@@ -81,6 +81,8 @@ def run(scenario: str, target: Target, options: Options) -> list[Record]:
         probe = Probe(round(before, 3), round(meter.fdatasync_p50_ms(target.probe_dir), 3))
     except (OSError, Refused) as error:
         raise RunFailed(f"{scenario} on {target.name}: {error}") from error
+    if not all(result.sent for result in results):
+        raise RunFailed(f"{scenario} on {target.name}: nothing was sent")
     date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     mqtt = {4: "3.1.1", 5: "5"}[target.endpoint.version]
     commit, machine = meter.commit(), meter.machine()

@@ -99,7 +99,7 @@ def qos0_ratio(records: Sequence[Record]) -> float | None:
 
 def problems(records: Sequence[Record]) -> list[str]:
     """What keeps the table from being whole and good."""
-    absent = [variant or "plain" for variant in ["", *names()] if not _of(records, "holdfast", variant)]
+    absent = [variant or "plain" for variant in ["", *names()] if _rate(_of(records, "holdfast", variant)) is None]
     ratio = qos0_ratio(records)
     out = [f"no result of {', '.join(absent)}"] if absent else []
     if ratio is None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import wire
+from benchmarks.runs import PublishBlock
 
 
 @given(st.integers(0, 268_435_455))
@@ -82,3 +83,20 @@ def test_a_suback_for_less_than_asked_is_raised() -> None:
     for code in (0, 0x80):
         with pytest.raises(wire.Refused, match=f"0x{code:02x}"):
             wire.granted(wire.Packet(0x90, bytes([0, 1, code])), 1)
+
+
+def test_a_subscribe_may_name_several_filters() -> None:
+    """Each with its QoS."""
+    packet, _ = mqtt5.read(memoryview(wire.subscribe(5, 9, "a/#", 1, "b/+", "c")))
+    assert isinstance(packet, mqtt5.SubscribePacket)
+    assert [(one.pattern, int(one.max_qos)) for one in packet.topic_filters] == [("a/#", 1), ("b/+", 1), ("c", 1)]
+
+
+def test_properties_of_a_publish_are_whole() -> None:
+    """A codec that is not ours reads them in front of the payload."""
+    block = PublishBlock(5, 1, "run", [0], 16, 1, 4, properties=wire.PROPERTIES)
+    packet, _ = mqtt5.read(memoryview(bytes(block.stamp_one(7, 3, 1))))
+    assert isinstance(packet, mqtt5.PublishPacket)
+    assert (packet.topic, packet.packet_id, len(packet.payload)) == ("run/000000", 3, 16)
+    assert (packet.content_type, packet.response_topic, packet.message_expiry_interval) == ("application/json", "answers", 3600)
+    assert packet.user_properties == [("site", "north"), ("unit", "celsius")]
