@@ -22,8 +22,8 @@ from benchmarks.growth.measuring import PARTS, VARIANTS, Measuring, OutOfTime, m
 from benchmarks.load import Record
 from benchmarks.plot import Series, line_chart
 from benchmarks.records import read_results
+from benchmarks.variants import names, variant_table
 from benchmarks.variants import problems as variant_problems
-from benchmarks.variants import variant_table
 from benchmarks.workers import RunFailed
 
 PLOTS = page.PAGE.parent / "plots"
@@ -42,12 +42,20 @@ def wrong(records: Sequence[Record], parts: Sequence[str], *, quick: bool) -> li
     return [*out, *variant_problems(records)] if VARIANTS in parts else out
 
 
-def text(records: Sequence[Record]) -> str:
-    """The tables, as they stand in the page."""
+def about(records: Sequence[Record]) -> str:
+    """Of what, when and where, in a sentence."""
     first = records[0]
-    about = f"Commit {first.commit}, {first.date[:10]}, {first.machine.cores} cores of {first.machine.model}."
-    growing = [dimension.name for dimension in DIMENSIONS]
-    return "\n\n".join([about, table(curves(records), growing), variant_table(records)])
+    return f"Commit {first.commit}, {first.date[:10]}, {first.machine.cores} cores of {first.machine.model}."
+
+
+def tables(records: Sequence[Record]) -> dict[str, str]:
+    """The tables there is something for, by the part of the page that they belong to."""
+    out = {}
+    if found := curves(records):
+        out["growth"] = table(found, [dimension.name for dimension in DIMENSIONS])
+    if any(record.variant in names() for record in records):
+        out["variants"] = variant_table(records)
+    return out
 
 
 def plot(curve: Sequence[Curve], what: str) -> str:
@@ -57,18 +65,20 @@ def plot(curve: Sequence[Curve], what: str) -> str:
 
 
 def write(records: Sequence[Record]) -> None:
-    """Tables and plots, into the page."""
-    first = records[0]
-    about = f"Commit {first.commit}, {first.date[:10]}, {first.machine.cores} cores of {first.machine.model}."
-    found, pictures = curves(records), []
+    """Tables and plots, into the page; what was not measured stays as it is there."""
+    for name, found in tables(records).items():
+        page.write(name, "\n\n".join([about(records), found, *(_plots(records) if name == "growth" else [])]))
+
+
+def _plots(records: Sequence[Record]) -> list[str]:
+    pictures = []
     for dimension in DIMENSIONS:
-        mine = [curve for curve in found if curve.dimension == dimension.name]
+        mine = [curve for curve in curves(records) if curve.dimension == dimension.name]
         if mine:
             PLOTS.mkdir(exist_ok=True)
             (PLOTS / f"{dimension.name}.svg").write_text(plot(mine, dimension.what), encoding="utf-8")
             pictures.append(f"![CPU per message by {dimension.name}](plots/{dimension.name}.svg)")
-    page.write("growth", "\n\n".join([about, table(found, [each.name for each in DIMENSIONS]), "\n".join(pictures)]))
-    page.write("variants", f"{about}\n\n{variant_table(records)}")
+    return pictures
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -100,7 +110,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"no result: {failure}", file=sys.stderr)
         return 2
     if records:
-        print(text(records))
+        print("\n\n".join([about(records), *tables(records).values()]))
     if asked.write and records:
         write(records)
     found = [*failures, *wrong(records, parts, quick=asked.quick)]
