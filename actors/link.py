@@ -1,4 +1,5 @@
-"""A link: a framed socket between two processes, with a proof of the cluster's secret at both ends.
+"""A link between two parts, and its form between two processes: a framed socket, with a proof of the cluster's secret at both ends.
+Of parts that share a process it is actors.direct's; their owners do not see which.
 
 A frame is `u32 length, big-endian | bytes`; what the bytes mean is the owner's.  Before the first frame both ends prove that
 they know the secret, by an HMAC over the other's nonce, and say their role, their name with incarnation, and the versions of links that
@@ -6,7 +7,7 @@ they speak (actors.link_version); with none in common the link is refused.  The 
 every Wire.beat_seconds, since a machine that lost its power says nothing.
 
 Always holds:
-1. an owner hears link_up before the first frame and link_down after the last, once each;
+1. an owner hears link_up before the first frame and link_down after the last, once each (of both forms);
 2. nothing is delivered from a peer that has not proved the secret;
 3. a peer that does not read is cut off when WRITE_BYTES_MAX wait for it; numbered frames are sent again after it reconnects;
 4. over TCP a peer that is silent for SILENT_BEATS_MAX beats of this end's loop is cut off; a loop that was held up itself counts one.
@@ -19,6 +20,7 @@ import hashlib
 import hmac
 import secrets
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import count
 from struct import Struct
@@ -42,6 +44,7 @@ _BEAT = _LENGTH.pack(_BEAT_LENGTH)
 _NO_PROOF = f"it did not prove the secret of this broker within {HANDSHAKE_SECONDS:g} s"
 _TLS_RECORDS = frozenset({0x1503, 0x1603})
 """How an alert and a handshake of TLS begin."""
+CUT_OFF = "it is cut off on purpose"
 _link_numbers = count(1)
 
 log = structlog.get_logger(__name__)
@@ -59,12 +62,54 @@ class LinkOwner(Protocol):
     def link_down(self, link: Link) -> None: ...
 
 
-class Link(asyncio.Protocol):
-    """One socket, from connection to loss.  `number` is never used twice in a process.
+class Link(ABC):
+    """One end of one link, from connection to loss.  `number` is never used twice in a process.
 
+    role, name: of this end.
     cause: why the other end was refused, or has refused this one, before it was up; empty: it was not, or nothing is known.
     version: of what is said on it, once it is up; nothing of a newer one may be sent.
     """
+
+    def __init__(self, owner: LinkOwner, role: str, name: str) -> None:
+        self.number = next(_link_numbers)
+        self.role = role
+        self.name = name
+        self.peer_role = ""
+        self.peer_name = ""
+        self.up = False
+        self.address = ""
+        self.cause = ""
+        self.version = 0
+        self._owner = owner
+
+    @abstractmethod
+    def send(self, data: bytes) -> None:
+        """Write one frame; dropped silently when the link is gone (link_down says so)."""
+
+    @property
+    @abstractmethod
+    def unsent_bytes(self) -> int:
+        """What waits for the peer to read it; bounded by WRITE_BYTES_MAX."""
+
+    @abstractmethod
+    def close(self, why: str) -> None:
+        """Its owner hears link_down later, never within this call."""
+
+    @abstractmethod
+    def hold(self) -> None:
+        """Read nothing more from it until `release`."""
+
+    @abstractmethod
+    def release(self) -> None: ...
+
+    @property
+    @abstractmethod
+    def lost(self) -> bool:
+        """Not connected, or not any more: nothing will be heard of it."""
+
+
+class FramedLink(Link, asyncio.Protocol):
+    """One socket."""
 
     def __init__(
         self,
@@ -77,17 +122,8 @@ class Link(asyncio.Protocol):
         opened: Callable[[Link], None] | None = None,
     ) -> None:
         """opened, closed: called once each, or both never when the handshake of TLS fails."""
-        self.number = next(_link_numbers)
-        self.peer_role = ""
-        self.peer_name = ""
-        self.up = False
-        self.address = ""
-        self.cause = ""
-        self.version = 0
-        self._owner = owner
+        super().__init__(owner, role, name)
         self._wire = wire
-        self._role = role
-        self._name = name
         self._dials = dials
         self._closed = closed
         self._opened = opened
@@ -105,7 +141,6 @@ class Link(asyncio.Protocol):
     # ------------------------------------------------------------------ for the owner
 
     def send(self, data: bytes) -> None:
-        """Write one frame; dropped silently when the link is gone (link_down says so)."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -115,7 +150,6 @@ class Link(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """What waits for the peer to read it; bounded by WRITE_BYTES_MAX."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self, why: str) -> None:
@@ -132,7 +166,6 @@ class Link(asyncio.Protocol):
             self.connection_lost(None)
 
     def hold(self) -> None:
-        """Read nothing more from it until `release`."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
@@ -142,7 +175,6 @@ class Link(asyncio.Protocol):
 
     @property
     def lost(self) -> bool:
-        """Not connected, or not any more: nothing will be heard of it."""
         return self._transport is None
 
     # ------------------------------------------------------------------ asyncio
@@ -249,7 +281,7 @@ class Link(asyncio.Protocol):
                 nonce, oldest, newest = row
                 self._theirs = Spoken(int(oldest), int(newest))
                 side = b"client" if self._dials else b"server"
-                self._send_row(self._role, self._name, self._proof(side, bytes(nonce), self._role, self._name, self._wire.speaks))
+                self._send_row(self.role, self.name, self._proof(side, bytes(nonce), self.role, self.name, self._wire.speaks))
                 return True
             role, name, proof = row
             side = b"server" if self._dials else b"client"
@@ -269,7 +301,7 @@ class Link(asyncio.Protocol):
             self._deadline.cancel()
         self.peer_role, self.peer_name = role, name
         if admits is not None and not admits(self):
-            self._refuse("it is cut off on purpose")
+            self._refuse(CUT_OFF)
             return False
         self.up = True
         self._frame_bytes_max = FRAME_BYTES_MAX

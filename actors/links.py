@@ -1,7 +1,8 @@
 """Both ends of links: who listens for them, and who keeps one to wherever a part is now.
 
 One link is actors.link's, what it proves itself with actors.wire's.  Unix sockets are for processes of one site that never move; TCP
-for those of several sites, with TLS where `cluster.tls` is set.
+for those of several sites, with TLS where `cluster.tls` is set.  Where parts share a process (`Wire.directory`), who listens at a path
+there is linked with directly (actors.direct); those of other processes find the socket at the same path.
 
 Always holds:
 1. of two links of a LinkClient one after the other the owner hears link_down of the first before link_up of the second;
@@ -17,8 +18,9 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from actors.direct import DirectLink
 from actors.endpoints import Endpoint
-from actors.link import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, Link, LinkOwner
+from actors.link import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, FramedLink, Link, LinkOwner
 from actors.sparing import Sparing
 from actors.tcp_door import STRANGERS_MAX, TcpDoor, TurnedAway
 from actors.wire import Wire, said_of
@@ -65,6 +67,8 @@ class LinkServer:
             os.unlink(path)
         self._servers.append(await asyncio.get_running_loop().create_unix_server(self._accept, path))
         os.chmod(path, 0o600)
+        if self._wire.directory is not None:
+            self._wire.directory.enter(path, self._accept_directly)
 
     async def _open_tcp(self, endpoint: Endpoint) -> None:
         door = TcpDoor(endpoint, self._wire, self._accept, self._say)
@@ -80,10 +84,15 @@ class LinkServer:
         """Of the endpoints with TCP, in their order, as the system gave them."""
         return [door.port for door in self._doors]
 
-    def _accept(self) -> Link | TurnedAway:
+    def _accept(self) -> FramedLink | TurnedAway:
         if sum(not link.peer_name for link in self._links.values()) >= STRANGERS_MAX:
             return TurnedAway()
-        return Link(self._owner, self._wire, self._role, self._name, False, self._forget, self._remember)
+        return FramedLink(self._owner, self._wire, self._role, self._name, False, self._forget, self._remember)
+
+    def _accept_directly(self, dialling: DirectLink) -> None:
+        link = DirectLink(self._owner, self._wire.speaks, self._role, self._name, self._forget)
+        self._remember(link)
+        dialling.connect(link)
 
     def _remember(self, link: Link) -> None:
         self._links[link.number] = link
@@ -98,6 +107,9 @@ class LinkServer:
             self._refused.info(time.monotonic_ns() // 1_000_000, role=self._role, peer=peer, cause=cause)
 
     async def _close(self) -> None:
+        for endpoint in self._endpoints:
+            if self._wire.directory is not None:
+                self._wire.directory.leave(endpoint.path, self._accept_directly)
         for server in self._servers:
             server.close()
         for door in self._doors:
@@ -164,16 +176,7 @@ class LinkClient:
     async def _linked(self, at: Endpoint) -> bool:
         """From dialling to the loss; whether it was up between them."""
         self._lost.clear()
-        # Known before it is connected: its owner may hear link_up, and send, before connecting returns here.
-        self.link = link = Link(self._owner, self._wire, self._role, self._name, True, lambda _: self._lost.set())
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS) as self._connecting:
-                await self._connect(link, at)
-        except OSError as error:
-            link.cause = link.cause or said_of(error)
-            link.abandon("dialling it was given up")
-        finally:
-            self._connecting = None
+        link = self._link_directly(at) or await self._link_framed(at)
         if self._moved.is_set():
             link.close("it has moved")
         if not link.lost:
@@ -187,7 +190,29 @@ class LinkClient:
             log.warning("link.refused", role=self._role, peer=str(at), cause=link.cause)
         return False
 
-    async def _connect(self, link: Link, at: Endpoint) -> None:
+    def _link_directly(self, at: Endpoint) -> Link | None:
+        """Who listens there in this process; None: nobody."""
+        listening = self._wire.directory.found(at.path) if self._wire.directory is not None else None
+        if listening is None:
+            return None
+        # Known before it is connected: its owner may hear link_up, and send, before that returns here.
+        self.link = link = DirectLink(self._owner, self._wire.speaks, self._role, self._name, lambda _: self._lost.set())
+        listening(link)
+        return link
+
+    async def _link_framed(self, at: Endpoint) -> Link:
+        self.link = link = FramedLink(self._owner, self._wire, self._role, self._name, True, lambda _: self._lost.set())
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS) as self._connecting:
+                await self._connect(link, at)
+        except OSError as error:
+            link.cause = link.cause or said_of(error)
+            link.abandon("dialling it was given up")
+        finally:
+            self._connecting = None
+        return link
+
+    async def _connect(self, link: FramedLink, at: Endpoint) -> None:
         loop = asyncio.get_running_loop()
         if at.path:
             await loop.create_unix_connection(lambda: link, at.path)

@@ -97,6 +97,8 @@ class Topology:
     """None: this site stands alone."""
     chaos: bool = False
     """Whether it may be broken on purpose (actors.chaos)."""
+    compact: bool = False
+    """Shards, session actors and gateways are parts of one process (actors.compact). Only where this site stands alone."""
 
     def shard_endpoint(self, index: int) -> str:
         return str(self.run_dir / f"s{index}.sock")

@@ -18,6 +18,7 @@ from typing import Self
 
 import structlog
 
+from actors.directory import HERE, Directory
 from actors.link_version import OWN, Spoken
 from actors.topology import SitesPlan, Topology
 
@@ -45,7 +46,8 @@ class WireError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """server, client: for the ends of TCP links that accept and that dial; None: no TLS."""
+    """server, client: for the ends of TCP links that accept and that dial; None: no TLS.
+    directory: who listens in this process, where parts share one; None: all links are sockets."""
 
     secret: bytes = field(repr=False)
     server: ssl.SSLContext | None = None
@@ -56,10 +58,13 @@ class Wire:
     """Whose files the contexts were made of."""
     seen: list[Seen] = field(default_factory=list, compare=False)
     """How these were at the last look."""
+    directory: Directory | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, topology: Topology) -> Self:
         """Raises WireError."""
+        if topology.compact:
+            return cls(topology.secret, directory=HERE)
         return cls.between(topology.secret, topology.sites)
 
     @classmethod

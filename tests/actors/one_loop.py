@@ -37,9 +37,15 @@ def free_port() -> int:
 
 class OneLoop:
     def __init__(
-        self, data_dir: Path, n_shards: int = 1, n_gateways: int = 1, sets: tuple[str, ...] = (), users: Mapping[str, bytes] | None = None
+        self,
+        data_dir: Path,
+        n_shards: int = 1,
+        n_gateways: int = 1,
+        sets: tuple[str, ...] = (),
+        users: Mapping[str, bytes] | None = None,
+        compact: bool = False,
     ) -> None:
-        """users: with their passwords."""
+        """users: with their passwords.  compact: linked with each other as the parts of one process are, and not by sockets."""
         self.port = free_port()
         self._run = tempfile.TemporaryDirectory(prefix="hf")
         passwords = Path(self._run.name) / "configured-passwords"
@@ -61,6 +67,7 @@ class OneLoop:
             n_sessions=1,
             n_gateways=n_gateways,
             ray=RayPlan("local", "holdfast-test", False, 8265, 100 << 20),
+            compact=compact,
         )
         write_whole(self.topology.run_dir / "topology.json", self.topology.to_json())
         if users is not None:

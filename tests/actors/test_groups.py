@@ -56,9 +56,10 @@ async def settled(broker: OneLoop) -> None:
 
 
 @pytest.mark.slow
-async def test_members_share_what_comes_and_take_over_from_one_that_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compact", [False, True], ids=["spread", "compact"])
+async def test_members_share_what_comes_and_take_over_from_one_that_is_lost(tmp_path: Path, compact: bool) -> None:
     """Of MQTT 3.1.1 and 5; over a new session actor; what is acknowledged comes to nobody again."""
-    async with OneLoop(tmp_path, n_shards=2, n_gateways=2, sets=SETS) as broker:
+    async with OneLoop(tmp_path, n_shards=2, n_gateways=2, sets=SETS, compact=compact) as broker:
         first = await connected(broker.port, "first", 5)
         await first.subscribe(GROUP, 1)
         second = await connected(broker.port, "second", 4)

@@ -19,9 +19,9 @@ from tests.broker.wire import Version
 pytestmark = [pytest.mark.slow]
 
 
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[OneLoop]:
-    async with OneLoop(tmp_path, n_shards=2, n_gateways=1) as running:
+@pytest.fixture(params=["spread", "compact"])
+async def broker(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OneLoop]:
+    async with OneLoop(tmp_path, n_shards=2, n_gateways=1, compact=request.param == "compact") as running:
         yield running
 
 

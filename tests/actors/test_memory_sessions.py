@@ -48,9 +48,10 @@ async def until_connected(port: int, client: str) -> Hand:
                 await asyncio.sleep(0.02)
 
 
-async def test_messages_wait_while_the_client_is_away_and_come_in_order_through_another_gateway(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compact", [False, True], ids=["spread", "compact"])
+async def test_messages_wait_while_the_client_is_away_and_come_in_order_through_another_gateway(tmp_path: Path, compact: bool) -> None:
     """What was not acknowledged comes first, with DUP and its packet id, then what waited; QoS 2 comes once."""
-    async with OneLoop(tmp_path, n_shards=2, n_gateways=2, sets=(IN_MEMORY,)) as broker:
+    async with OneLoop(tmp_path, n_shards=2, n_gateways=2, sets=(IN_MEMORY,), compact=compact) as broker:
         first, second = ports(broker)
         sub = await Hand.connect(first, "sub", 5, receive_max=4)
         assert not sub.present

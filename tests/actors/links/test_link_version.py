@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from actors.link import FramedLink
 from actors.link_version import OWN, NoCommonVersion, Spoken, agree
 from actors.links import LinkClient
 from actors.wire import Wire
@@ -51,5 +52,6 @@ async def test_what_an_end_says_of_its_version_is_proved() -> None:
     async with Ends(Wire(SECRET), Wire(SECRET)) as ends:
         await ends.ours.until(1)
         (link,) = ends.ours.links
+        assert isinstance(link, FramedLink)
         said = [link._proof(b"client", b"n", "gateway", "gateway-0:b", spoken) for spoken in (Spoken(1, 1), Spoken(1, 2))]
         assert said[0] != said[1]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from actors.endpoints import Endpoint
-from actors.link import FRAME_BYTES_MAX
+from actors.link import FRAME_BYTES_MAX, FramedLink
 from actors.links import RECONNECT_SECONDS, Link, LinkClient, LinkServer
 from actors.wire import Wire
 
@@ -135,7 +135,7 @@ async def test_whoever_does_not_know_the_secret_is_not_heard_and_hears_nothing(p
     ours = Owner()
     reader, writer = await asyncio.open_unix_connection(path)
     lost = asyncio.Event()
-    link = Link(ours, Wire(wrong), "gateway", "liar", True, lambda _: lost.set())
+    link = FramedLink(ours, Wire(wrong), "gateway", "liar", True, lambda _: lost.set())
     await asyncio.get_running_loop().create_unix_connection(lambda: link, path)
     async with asyncio.timeout(WITHIN_S):
         await lost.wait()
@@ -155,7 +155,7 @@ async def test_a_frame_longer_than_allowed_ends_the_link_before_it_is_buffered(p
     client = LinkClient(lambda: Endpoint(path), ours, WIRE, "gateway", "gateway-0:b")
     client.start()
     await server.until(1)
-    assert client.link is not None and client.link._transport is not None
+    assert isinstance(client.link, FramedLink) and client.link._transport is not None
     client.link._transport.write(struct.pack(">I", FRAME_BYTES_MAX + 1))
     assert (await server.until(2))[1:2] == ["down"]
     await client.stop()

@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from actors.endpoints import Endpoint
-from actors.link import PROOF_BYTES_MAX
+from actors.link import PROOF_BYTES_MAX, FramedLink
 from actors.links import LinkClient, LinkServer, NotListening
 from actors.topology import SitesPlan
 from actors.wire import Wire, WireError
@@ -111,7 +111,7 @@ async def test_a_certificate_of_the_cluster_is_enough_whatever_address_was_diall
     client = LinkClient(lambda: Endpoint(host="127.0.0.2", port=server.ports[0]), ours, wire, "gateway", "gateway-0:b")
     client.start()
     assert await ours.until(1) == ["up shard shard-0:a"]
-    assert client.link is not None and client.link._transport is not None
+    assert isinstance(client.link, FramedLink) and client.link._transport is not None
     assert client.link._transport.get_extra_info("cipher")[1] in ("TLSv1.2", "TLSv1.3")
     below = socket.socket(fileno=socket.dup(client.link._transport.get_extra_info("socket").fileno()))
     assert below.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -266,7 +266,7 @@ async def test_a_certificate_can_be_renewed_while_everything_runs(tmp_path: Path
 
     def serial() -> int:
         """Of the certificate that who dials is shown."""
-        assert ends.client.link is not None and ends.client.link._transport is not None
+        assert isinstance(ends.client.link, FramedLink) and ends.client.link._transport is not None
         shown = ends.client.link._transport.get_extra_info("ssl_object").getpeercert()
         return int(shown["serialNumber"], 16)
 
