@@ -14,9 +14,9 @@ from pathlib import Path
 from actors.alarms import Alarm, read_alarms
 from actors.belongings import belongings, is_driver
 from actors.probe import all_answer
-from actors.processes import stat
+from actors.processes import ProcessId, stat
 from actors.run import read_run
-from actors.topology import ListenerInfo, Topology, member_name, notices_of, read_announcements, read_dashboard
+from actors.topology import Announcement, ListenerInfo, Topology, member_name, notices_of, read_announcements, read_dashboard
 
 PROBE_S = 0.5
 # What Ray calls its own in the process table, and in its documentation.
@@ -52,14 +52,16 @@ def take_census(data_dir: Path, *, inside: bool = False) -> Census:
     run = read_run(data_dir)
     launched = run is not None and run.launched()
     rows = [Row(run.launcher.pid, "launcher", "launcher")] if run is not None and launched else []
-    announced = {each.process: each.announcement for each in read_announcements(run.run_dir)} if run is not None else {}
+    announced: dict[ProcessId, list[Announcement]] = {}
+    for each in read_announcements(run.run_dir) if run is not None else ():
+        # Several that share a process have one pid.
+        announced.setdefault(each.process, []).append(each.announcement)
     listeners: list[ListenerInfo] = []
     for process in sorted(belongings(data_dir, run, inside=inside), key=lambda process: process.pid):
-        announcement = announced.get(process)
-        if announcement is not None:
+        for announcement in announced.get(process, ()):
             rows.append(Row(process.pid, announcement.role, announcement.name))
             listeners.extend(announcement.listeners)
-        else:
+        if process not in announced:
             rows.append(_unannounced(process.pid))
     topology = _topology(run.run_dir) if run is not None and launched else None
     expected = _expected(topology) if topology is not None else set()

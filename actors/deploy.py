@@ -18,6 +18,7 @@ import ray
 from ray.actor import ActorClass
 
 from actors import ROOT
+from actors.compact import COMPACT, PARTS, Compact
 from actors.controller import ControllerServer
 from actors.environment import patience
 from actors.host import Host, Server
@@ -34,15 +35,18 @@ NODE_ID_LABEL = "ray.io/node-id"
 
 def actor_name(role: Role, index: int) -> str:
     """As `ray list actors` shows it, among everything else that runs in a cluster; the classes have telling names for the same reason."""
-    return f"holdfast/{member_name(role, index)}"
+    return _called(member_name(role, index))
 
 
-def prepare(topology: Topology, role: Role, index: int) -> bool:
+def _called(name: str) -> str:
+    return f"holdfast/{name}"
+
+
+def prepare(topology: Topology, name: str) -> bool:
     """What comes first in a new process: whose its files are, and its log. True when Ray runs the constructor again because the process
     before this one died."""
     # A Ray that we joined has that of whoever started it.
     os.umask(0o077)
-    name = member_name(role, index)
     level = settings_in_force(topology).log.level
     open_log(topology.log_dir / f"{name}.log", level, as_json=topology.log_json, who=name)
     return bool(ray.get_runtime_context().was_current_actor_reconstructed)
@@ -52,7 +56,7 @@ class HoldfastSite(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.sites.server import SiteServer
 
-        super().__init__(topology, "site", index, SiteServer(topology, index), restarted=prepare(topology, "site", index))
+        super().__init__(topology, "site", index, SiteServer(topology, index), restarted=prepare(topology, member_name("site", index)))
 
 
 class HoldfastShard(Host):
@@ -66,21 +70,25 @@ class HoldfastShard(Host):
             from actors.replica.server import ReplicaServer
 
             server = ReplicaServer(topology, index)
-        super().__init__(topology, "shard", index, server, restarted=prepare(topology, "shard", index))
+        super().__init__(topology, "shard", index, server, restarted=prepare(topology, member_name("shard", index)))
 
 
 class HoldfastSession(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.session import SessionServer
 
-        super().__init__(topology, "session", index, SessionServer(topology, index), restarted=prepare(topology, "session", index))
+        super().__init__(
+            topology, "session", index, SessionServer(topology, index), restarted=prepare(topology, member_name("session", index))
+        )
 
 
 class HoldfastGateway(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.gateway import GatewayServer
 
-        super().__init__(topology, "gateway", index, GatewayServer(topology, index), restarted=prepare(topology, "gateway", index))
+        super().__init__(
+            topology, "gateway", index, GatewayServer(topology, index), restarted=prepare(topology, member_name("gateway", index))
+        )
 
 
 class HoldfastReader(Host):
@@ -88,27 +96,38 @@ class HoldfastReader(Host):
         from actors.reader.server import ReaderServer, yield_to_others
 
         yield_to_others()
-        super().__init__(topology, "reader", index, ReaderServer(topology, index), restarted=prepare(topology, "reader", index))
+        super().__init__(
+            topology, "reader", index, ReaderServer(topology, index), restarted=prepare(topology, member_name("reader", index))
+        )
 
 
 class HoldfastPlugin(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.plugin.server import PluginServer
 
-        super().__init__(topology, "plugin", index, PluginServer(topology, index), restarted=prepare(topology, "plugin", index))
+        super().__init__(
+            topology, "plugin", index, PluginServer(topology, index), restarted=prepare(topology, member_name("plugin", index))
+        )
 
 
 class HoldfastAdmin(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.admin.server import AdminServer
 
-        super().__init__(topology, "admin", index, AdminServer(topology, index), restarted=prepare(topology, "admin", index))
+        super().__init__(topology, "admin", index, AdminServer(topology, index), restarted=prepare(topology, member_name("admin", index)))
+
+
+class HoldfastCompact(Compact):
+    """Shards, session actors and gateways in one process."""
+
+    def __init__(self, topology: Topology) -> None:
+        super().__init__(topology, restarted=prepare(topology, COMPACT))
 
 
 class HoldfastController(Host):
     def __init__(self, topology: Topology, index: int, table: str) -> None:
         server = ControllerServer(topology, index, RayDeployment(topology, table))
-        super().__init__(topology, "controller", index, server, restarted=prepare(topology, "controller", index))
+        super().__init__(topology, "controller", index, server, restarted=prepare(topology, member_name("controller", index)))
 
 
 SiteActor = ray.remote(HoldfastSite)
@@ -119,6 +138,7 @@ ControllerActor = ray.remote(HoldfastController)
 ReaderActor = ray.remote(HoldfastReader)
 PluginActor = ray.remote(HoldfastPlugin)
 AdminActor = ray.remote(HoldfastAdmin)
+CompactActor = ray.remote(HoldfastCompact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +164,28 @@ class RayDeployment:
 
     def create(self, role: Role, index: int) -> RayMember:
         if role == "controller":
-            return RayMember(ControllerActor.options(**self._options(role, index)).remote(self._topology, index, self._table_name))
+            return RayMember(
+                ControllerActor.options(**self._options(member_name(role, index))).remote(self._topology, index, self._table_name)
+            )
+        if self._topology.compact and role in PARTS:
+            # The first one asked for makes it, with all of them.
+            whole = CompactActor.options(**self._options(COMPACT)).remote(self._topology)
+            return RayMember(whole, member_name(role, index))
         alone = {"site": SiteActor, "reader": ReaderActor, "plugin": PluginActor, "admin": AdminActor}
         actor: ActorClass = alone.get(role) or getattr(self._table, role)
-        return RayMember(actor.options(**self._options(role, index)).remote(self._topology, index))
+        return RayMember(actor.options(**self._options(member_name(role, index))).remote(self._topology, index))
 
     def find(self, role: Role, index: int) -> RayMember | None:
         try:
+            if self._topology.compact and role in PARTS:
+                return RayMember(ray.get_actor(_called(COMPACT), namespace=self._topology.ray.namespace), member_name(role, index))
             return RayMember(ray.get_actor(actor_name(role, index), namespace=self._topology.ray.namespace))
         except ValueError:
             return None
 
-    def _options(self, role: Role, index: int) -> dict[str, object]:
+    def _options(self, name: str) -> dict[str, object]:
         options: dict[str, object] = {
-            "name": actor_name(role, index),
+            "name": _called(name),
             "namespace": self._topology.ray.namespace,
             "lifetime": "detached",
             "get_if_exists": True,

@@ -66,8 +66,17 @@ class Host:
     """Of the class too: Ray asks for it when a constructor raises, and takes a failure of that for a crash, and starts the actor again."""
 
     def __init__(
-        self, topology: Topology, role: Role, index: int, server: Server, *, restarted: bool, first_pause: float = FIRST_PAUSE_S
+        self,
+        topology: Topology,
+        role: Role,
+        index: int,
+        server: Server,
+        *,
+        restarted: bool,
+        first_pause: float = FIRST_PAUSE_S,
+        shares: bool = False,
     ) -> None:
+        """shares: the process with other hosts; what is of the whole process is their owner's (actors.compact)."""
         self._called = f"{member_name(role, index)} of {topology.data_dir}"
         if not topology.current():
             # Raised in a constructor this is final: Ray gives the actor up instead of starting it again.
@@ -83,7 +92,8 @@ class Host:
         """Of the settings (actors.snapshot) that the server has, or an older one."""
         self._first_pause = first_pause
         self._exposure: Exposure | None = None
-        self._meter = Meter(topology.run_dir, self._name, server.measure if isinstance(server, Measured) else None)
+        self._shares = shares
+        self._meter = Meter(topology.run_dir, self._name, server.measure if isinstance(server, Measured) else None, shares=shares)
         self._log = structlog.get_logger()
         if restarted:
             # The constructor of an async actor runs on the actor's loop.
@@ -136,10 +146,10 @@ class Host:
 
     async def _keep_starting(self) -> None:
         pause = self._first_pause
-        if self._topology.chaos and self._exposure is None:
+        if self._topology.chaos and self._exposure is None and not self._shares:
             from actors.chaos.installing import expose  # only what may be broken loads it
 
-            self._exposure = expose(self._topology, self._name)
+            self._exposure = expose(self._topology, [self._name])
         while not self._stopped:
             if not self._topology.current():
                 # Our run ended between our constructor and now. Started again, we shall not get past the constructor.
@@ -156,7 +166,7 @@ class Host:
                 pause = min(pause * 2, LONGEST_PAUSE_S)
             else:
                 self._started = True
-                fatal.before_death = self._meter.write
+                fatal.before_death.append(self._meter.write)
                 self._meter.start()
                 self._took(version)
                 self._error_path.unlink(missing_ok=True)

@@ -273,6 +273,7 @@ def _topology(spec: LaunchSpec, data: DataDirectory, ports: Mapping[str, int]) -
         log_json=spec.log_json,
         sites=spec.sites,
         chaos=spec.chaos,
+        compact=spec.compact,
     )
 
 

@@ -46,25 +46,26 @@ class Member(Protocol):
 
 
 class RayMember:
-    """A Member that lives in a Ray actor made by actors.deploy."""
+    """A Member that lives in a Ray actor made by actors.deploy.  part: its name, where it shares the actor with others."""
 
-    def __init__(self, handle: ActorHandle) -> None:
+    def __init__(self, handle: ActorHandle, *part: str) -> None:
         self._handle = handle
+        self._part = part
 
     async def begin(self, within: float) -> None:
-        await _answer(self._handle.begin.remote(), within)
+        await _answer(self._handle.begin.remote(*self._part), within)
 
     async def stop(self, within: float) -> None:
-        await _answer(self._handle.stop.remote(), within)
+        await _answer(self._handle.stop.remote(*self._part), within)
 
     async def health(self, within: float) -> Health:
-        return await _answer(self._handle.health.remote(), within)
+        return await _answer(self._handle.health.remote(*self._part), within)
 
     async def reconfigure(self, version: int, config: str, within: float) -> int:
-        return await _answer(self._handle.reconfigure.remote(version, config), within)
+        return await _answer(self._handle.reconfigure.remote(*self._part, version, config), within)
 
     def end(self) -> None:
-        """End the process, for good."""
+        """End the process, for good, and all parts in it."""
         ray.kill(self._handle, no_restart=True)
 
 

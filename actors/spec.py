@@ -82,6 +82,8 @@ class LaunchSpec:
     """None: one site."""
     sites_secret: str = ""
     """Of several sites: the place, among `secrets`, of the secret that they share."""
+    compact: bool = False
+    """Shards, session actors and gateways in one process (actors.compact)."""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

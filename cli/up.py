@@ -129,6 +129,7 @@ def launch_spec(
         origin=origin,
         sites=sites_plan(config),
         sites_secret=config.cluster.secret,
+        compact=config.is_compact(cores),
     )
 
 

@@ -27,6 +27,9 @@ from config.selection import Persistence, Zone
 from config.storage import SHARDS_MAX, DurableStorage
 from config.values import Bind, Duration, Size
 
+COMPACT_CORES_MAX = 2
+"""Above it a core is left for another process, and parts that work beside each other are worth the wake-ups."""
+
 
 class Gateway(Section):
     count: Whole = setting(
@@ -268,6 +271,14 @@ class Config(Section):
         allowed='"auto", a size from 1MiB to 1024TiB, such as "500GiB" or a number of bytes, or "unlimited"',
         effect="at once",
     )
+    profile: Literal["auto", "compact", "spread"] = setting(
+        "spread",
+        "How shards, session actors and gateways are spread over processes. spread: each has one. compact: all share one, which "
+        "hands a message from part to part without a wake-up of another process: less latency and CPU for each message where there are "
+        "few cores, and one core at most for all of them together. A crash of any of them is then one of all of them: connections are "
+        "lost, and with them ephemeral sessions and those in memory; what was acknowledged is not. auto: compact on a machine with up to two cores, if "
+        "there is one site and one gateway; otherwise spread.",
+    )
     listeners: Listeners = setting(Listeners(), "Where clients connect.")
     access: Access = setting(Access(), "Who may come in, and who may do what (docs/access.md).")
     gateway: Gateway = setting(Gateway(), "Processes that own the connections of clients, and what one connection may use.")
@@ -297,7 +308,15 @@ class Config(Section):
                 raise conflict(f"listeners.{name}.packet_bytes_max", f"at most {limit}, which is gateway.packet_bytes_max")
         self._check_sites()
         self._check_zones()
+        self._check_profile()
         return self
+
+    def _check_profile(self) -> None:
+        sites = self.durable_storage.messages.n_sites
+        if self.profile == "compact" and sites > 1:
+            raise conflict("profile", f'"auto" or "spread" while n_sites is {sites}')
+        if self.profile == "compact" and self.gateway.count > 1:
+            raise conflict("profile", f'"auto" or "spread" while gateway.count is {self.gateway.count}')
 
     def _check_sites(self) -> None:
         sites = self.durable_storage.messages.n_sites
@@ -340,6 +359,12 @@ class Config(Section):
             return wanted
         sites = self.durable_storage.messages.n_sites
         return max(min(16, max(1, cores // 2)), 4 * sites if sites > 1 else 1)
+
+    def is_compact(self, cores: int) -> bool:
+        """Whether shards, session actors and gateways share one process on a machine with so many cores."""
+        if self.profile == "auto":
+            return cores <= COMPACT_CORES_MAX and self.durable_storage.messages.n_sites == 1 and self.gateway.count == 1
+        return self.profile == "compact"
 
 
 def _quoted(names: Iterable[str]) -> str:

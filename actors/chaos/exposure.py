@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -34,6 +35,13 @@ class Cuttable(Protocol):
     def lost(self) -> bool: ...
 
     @property
+    def role(self) -> str: ...
+
+    @property
+    def name(self) -> str:
+        """Of this end."""
+
+    @property
     def peer_name(self) -> str: ...
 
     @property
@@ -48,11 +56,11 @@ class Cuttable(Protocol):
 
 
 class Exposure:
-    """name: of this process, as status lists it; site: that it is of, among several."""
+    """names: of this process, or of each part of it, as status lists them; site: that it is of, among several."""
 
-    def __init__(self, run_dir: Path, name: str, site: str = "") -> None:
+    def __init__(self, run_dir: Path, names: Sequence[str], site: str = "") -> None:
         self._run_dir = run_dir
-        self._member = replace(Member.of(name), site=site)
+        self._members = [replace(Member.of(name), site=site) for name in names]
         self._faults: tuple[Fault, ...] = ()
         self._links: set[Cuttable] = set()
         self._held: set[Cuttable] = set()
@@ -73,7 +81,7 @@ class Exposure:
             self.look()
 
     def look(self) -> None:
-        found = tuple(fault for fault in active_faults(self._run_dir) if fault.hits(self._member))
+        found = tuple(fault for fault in active_faults(self._run_dir) if any(map(fault.hits, self._members)))
         before, self._faults = self._faults, found
         for fault in found:
             if fault not in before:
@@ -119,16 +127,27 @@ class Exposure:
 
     def _cut_off(self, link: Cuttable) -> Fault | None:
         """The fault that keeps what this link sends from us; one that cuts both ways first."""
-        peer = Member.of(link.peer_name, link.peer_role)
-        found = [fault for fault in self._active("partition") if self._between(fault, peer)]
+        faults = self._active("partition")
+        if not faults:
+            return None
+        peer, own = Member.of(link.peer_name, link.peer_role), self._of(link)
+        found = [fault for fault in faults if _between(fault, peer, own)]
         return min(found, key=lambda fault: fault.one_way, default=None)
 
-    def _between(self, fault: Fault, peer: Member) -> bool:
-        first, second = Target.parse(fault.targets[0]), Target.parse(fault.targets[-1])
-        if first.fits(peer) and second.fits(self._member):
-            return True
-        return not fault.one_way and first.fits(self._member) and second.fits(peer)
+    def _of(self, link: Cuttable) -> Member:
+        """Whose link it is."""
+        if len(self._members) == 1:
+            return self._members[0]
+        named = Member.of(link.name, link.role)
+        return next((each for each in self._members if (each.role, each.index) == (named.role, named.index)), self._members[0])
 
     def _active(self, kind: str) -> list[Fault]:
         # Most of the time there is none, and this is asked for each write.
         return [fault for fault in self._faults if fault.kind == kind and fault.active(time.monotonic())] if self._faults else []
+
+
+def _between(fault: Fault, peer: Member, own: Member) -> bool:
+    first, second = Target.parse(fault.targets[0]), Target.parse(fault.targets[-1])
+    if first.fits(peer) and second.fits(own):
+        return True
+    return not fault.one_way and first.fits(own) and second.fits(peer)

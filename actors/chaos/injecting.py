@@ -94,9 +94,9 @@ def running(topology: Topology, target: Target) -> dict[str, ProcessId]:
     """By name, the processes that are there at this moment."""
     found = {each.announcement.name: each.process for each in read_announcements(topology.run_dir)}
     if target.role == ALL:
-        names = {process: name for name, process in found.items()}
         everything = belongings(topology.data_dir, read_run(topology.data_dir))
-        return {names.get(process, f"pid {process.pid}"): process for process in everything}
+        named = {name: process for name, process in found.items() if process in everything}
+        return named | {f"pid {process.pid}": process for process in everything if process not in found.values()}
     return {name: process for name, process in sorted(found.items()) if target.fits(Member.of(name)) and alive(process)}
 
 

@@ -32,8 +32,9 @@ Measure = Callable[["Sheet"], None]
 class Meter:
     """Life cycle: made -> started -> stopped."""
 
-    def __init__(self, run_dir: Path, name: str, measure: Measure | None) -> None:
-        """measure: writes what its server has counted into the sheet. On the loop, so no longer than a message takes."""
+    def __init__(self, run_dir: Path, name: str, measure: Measure | None, *, shares: bool = False) -> None:
+        """measure: writes what its server has counted into the sheet. On the loop, so no longer than a message takes.
+        shares: the process with others (ProcessFigures)."""
         self._run_dir = run_dir
         self._name = name
         self._measure = measure
@@ -41,7 +42,7 @@ class Meter:
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._sheet: Sheet | None = None
-        self._figures = ProcessFigures(name)
+        self._figures = ProcessFigures(name, shares=shares)
         self._begun = self._stopped = False
         self._failed = ""
 

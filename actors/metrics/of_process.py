@@ -24,11 +24,16 @@ METRICS: Final = (STARTS, CPU, RESIDENT, LATE)
 
 
 class ProcessFigures:
-    def __init__(self, name: str) -> None:
+    """shares: it is one part of a process that tells the rest of itself under a name of its own."""
+
+    def __init__(self, name: str, *, shares: bool = False) -> None:
         self._name = name
+        self._shares = shares
 
     def write(self, sheet: Sheet, late: Latency) -> None:
         sheet.count(STARTS, 1, self._name)
+        if self._shares:
+            return
         sheet.count(CPU, time.process_time(), self._name)
         sheet.level(RESIDENT, _resident_bytes(), self._name)
         sheet.spread(LATE, late, self._name)

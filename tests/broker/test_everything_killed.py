@@ -17,6 +17,7 @@ from tests.broker.running import QUIET_RAY, CommandFailed, Options, RunningBroke
 
 TOPICS = [f"e/{a}/{b}" for a in range(3) for b in range(4)]
 MESSAGES = 60
+PROFILES = [Options({**QUIET_RAY, "profile": profile}) for profile in ("spread", "compact")]
 ACK_S = 60.0
 SETTLE_S = 60.0
 
@@ -27,6 +28,7 @@ async def publish(client: Client, qos: int, count: int) -> None:
     await client.acknowledged(ACK_S)
 
 
+@pytest.mark.parametrize("broker", PROFILES, indirect=True, ids=["spread", "compact"])
 @pytest.mark.needs("mosquitto-clients")
 async def test_durable_sessions_get_everything_after_kill_9_of_all_processes(broker: RunningBroker) -> None:
     """Every filter form, QoS 1 and 2, MQTT 3.1.1 and 5, our client and mosquitto's; session present, in order, QoS 2 once."""

@@ -15,7 +15,8 @@ from tests.conformance.peer import Peer
 from tests.house.tree import ROOT
 
 SETTINGS = {**QUIET_RAY, "admin.enable": "true", "admin.listen": "127.0.0.1:0", "admin.survey_interval": "1s"}
-pytestmark = pytest.mark.parametrize("broker", [Options(SETTINGS)], indirect=True, ids=["scraped"])
+PROFILES = [Options({**SETTINGS, "profile": profile}) for profile in ("spread", "compact")]
+pytestmark = pytest.mark.parametrize("broker", PROFILES, indirect=True, ids=["spread", "compact"])
 
 ROUNDS = 2
 KILLED = ("shard-0", "session-0", "gateway-0")

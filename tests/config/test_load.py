@@ -158,7 +158,7 @@ def test_values_from_the_environment_have_the_types_of_a_file() -> None:
         ("mqtt.max_inflght=5", "mqtt.max_inflght = 5 (from --set) is not a setting: did you mean mqtt.max_inflight?"),
         ("mqtt.batch_size=5", "mqtt.batch_size = 5 (from --set) is not a setting: did you mean durable_sessions.batch_size?"),
         ("mqtt.zzz=5", "mqtt.zzz = 5 (from --set) is not a setting: mqtt has session_expiry_interval, session_expiry_max, "),
-        ("zzz=5", "zzz = 5 (from --set) is not a setting: the file has data_dir, storage_reserve, storage_quota, listeners, "),
+        ("zzz=5", "zzz = 5 (from --set) is not a setting: the file has data_dir, storage_reserve, storage_quota, profile, listeners, "),
         ("log=5", "log = 5 (from --set) is not allowed: log is a section with the settings level, format."),
         ("log.level.x=5", "log.level.x = 5 (from --set) is not a setting: nothing is below log.level, which takes "),
         ("gateway.count", "--set gateway.count is not allowed: it takes section.key=value, such as --set mqtt.max_inflight=64."),

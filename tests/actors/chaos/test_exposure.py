@@ -15,7 +15,9 @@ from actors.chaos.faults import Fault, forget_fault, write_fault
 
 
 class FakeLink:
-    def __init__(self, peer_name: str) -> None:
+    def __init__(self, peer_name: str, name: str = "") -> None:
+        self.name = name
+        self.role = name.partition("-")[0]
         self.peer_name = peer_name
         self.peer_role = peer_name.partition("-")[0] if "/" not in peer_name else "replica"
         self.lost = False
@@ -45,7 +47,7 @@ def partition(first: str, second: str, *, one_way: bool = False) -> Fault:
 def test_both_ways_cuts_what_is_up_and_admits_nothing_new(tmp_path: Path) -> None:
     """On both sides, and nobody else's links; when it is over all are admitted again."""
     for name, peer, other in (("shard-0", "gateway-1:00", "session-0:00"), ("gateway-1", "shard-0:00", "session-0:00")):
-        exposure = Exposure(tmp_path, name)
+        exposure = Exposure(tmp_path, [name])
         cut, spared = FakeLink(peer), FakeLink(other)
         assert exposure.admits(cut) and exposure.admits(spared)
         fault = partition("gateway-1", "shard")
@@ -58,9 +60,25 @@ def test_both_ways_cuts_what_is_up_and_admits_nothing_new(tmp_path: Path) -> Non
         assert exposure.admits(FakeLink(peer))
 
 
+def test_parts_of_one_process_are_cut_off_from_each_other_at_the_ends_that_it_is_about(tmp_path: Path) -> None:
+    """Both ends of a link are in it, and each is that of its own part."""
+    exposure = Exposure(tmp_path, ["shard-0", "session-0", "gateway-0"])
+    ends = {
+        (name, peer): FakeLink(f"{peer}:00", f"{name}:00")
+        for name in ("shard-0", "session-0", "gateway-0")
+        for peer in ("shard-0", "session-0", "gateway-0")
+        if name != peer
+    }
+    assert all(map(exposure.admits, ends.values()))
+    write_fault(tmp_path, partition("gateway", "shard"))
+    exposure.look()
+    assert {pair for pair, link in ends.items() if link.told == [CUT]} == {("shard-0", "gateway-0"), ("gateway-0", "shard-0")}
+    assert not exposure.admits(FakeLink("gateway-0:01", "shard-0:00")) and exposure.admits(FakeLink("gateway-0:01", "session-0:00"))
+
+
 def test_one_way_the_second_side_reads_nothing_more_and_the_first_does(tmp_path: Path) -> None:
     """What was sent meanwhile is read when it is over, as after a network that loses packets."""
-    second, first = Exposure(tmp_path, "shard-0"), Exposure(tmp_path, "gateway-0")
+    second, first = Exposure(tmp_path, ["shard-0"]), Exposure(tmp_path, ["gateway-0"])
     from_gateway, from_shard = FakeLink("gateway-0:00"), FakeLink("shard-0:00")
     assert second.admits(from_gateway) and first.admits(from_shard)
     fault = partition("gateway", "shard", one_way=True)
@@ -78,7 +96,7 @@ def test_one_way_the_second_side_reads_nothing_more_and_the_first_does(tmp_path:
 def test_two_sites_are_cut_off_from_each_other_and_not_from_the_third(tmp_path: Path) -> None:
     """All their processes, replicas too; within a site all goes on."""
     here, there, third = "a" * 16, "b" * 16, "c" * 16
-    exposure = Exposure(tmp_path, "shard-0", here)
+    exposure = Exposure(tmp_path, ["shard-0"], here)
     links = {site: [FakeLink(f"gateway-0@{site}:00"), FakeLink(f"{site}/copy")] for site in (here, there, third)}
     assert all(exposure.admits(link) for each in links.values() for link in each)
     write_fault(tmp_path, partition(f"site-{here}", f"site-{there}"))
@@ -90,7 +108,7 @@ def test_two_sites_are_cut_off_from_each_other_and_not_from_the_third(tmp_path: 
 
 def test_the_time_of_a_fault_counts_though_nobody_looks(tmp_path: Path) -> None:
     """A loop that stands still has its disk back all the same."""
-    exposure = Exposure(tmp_path, "shard-0")
+    exposure = Exposure(tmp_path, ["shard-0"])
     write_fault(tmp_path, Fault("f", "disk-full", ("shard",), time.monotonic() + 60, "somebody"))
     slow = Fault("s", "slow-disk", ("shard-0",), time.monotonic() + 60, "somebody", delay_ms=200)
     write_fault(tmp_path, slow)
@@ -105,7 +123,7 @@ def test_the_time_of_a_fault_counts_though_nobody_looks(tmp_path: Path) -> None:
 
 def test_the_faults_of_others_are_none_of_ours(tmp_path: Path) -> None:
     """Of another index, of another role."""
-    exposure = Exposure(tmp_path, "shard-1")
+    exposure = Exposure(tmp_path, ["shard-1"])
     write_fault(tmp_path, Fault("f", "disk-full", ("shard-0",), time.monotonic() + 60, "somebody"))
     write_fault(tmp_path, Fault("g", "slow-disk", ("gateway",), time.monotonic() + 60, "somebody", delay_ms=200))
     exposure.look()
@@ -114,7 +132,7 @@ def test_the_faults_of_others_are_none_of_ours(tmp_path: Path) -> None:
 
 def test_each_fault_is_in_the_log_of_whom_it_is_about_once(tmp_path: Path) -> None:
     """When it begins and when it ends, with who did it."""
-    exposure = Exposure(tmp_path, "shard-0")
+    exposure = Exposure(tmp_path, ["shard-0"])
     fault = Fault("f", "disk-full", ("shard",), time.monotonic() + 60, "somebody")
     with structlog.testing.capture_logs() as logged:
         exposure.look()
