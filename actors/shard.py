@@ -1,8 +1,9 @@
 """The shard actor of a site that stands alone: one RocksDB, one shard core, links from everybody.
 
 The store is written on the loop, unsynced; the sync runs in one thread of its own (actors.syncing), because it releases the interpreter
-lock and nothing else of the store does (docs/performance.md).  A write or a sync that fails ends the process: what is on disk is
-read again by the next one, and whoever was not answered sends again.  A full disk is no such failure (actors.shard_serving).
+lock and nothing else of the store does (docs/performance.md), or on the loop where nobody waits (actors.inlining).  A write or a sync that
+fails ends the process: what is on disk is read again by the next one, and whoever was not answered sends again.  A full disk is no such
+failure (actors.shard_serving).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 import structlog
 
 from actors.endpoints import Endpoint
+from actors.inlining import Inlining
 from actors.known_stores import note_store, require_store
 from actors.links import LinkServer
 from actors.pump import settle_gc
@@ -60,7 +62,7 @@ class ShardServer(ShardServing):
             raise
         if self._store.lost_at_open:
             log.error("shard.generations_lost", shard=self._index, generations=list(self._store.lost_at_open))
-        self._syncing = Syncing(self._engine.sync, self._tell_committer, self._figures.sync.note, self._stored)
+        self._syncing = Syncing(self._engine.sync, self._tell_committer, self._figures.sync.note, self._stored, Inlining())
         self._set_pace()
         self._committer = commits.LocalCommitter()
         wire = Wire.of(topology)

@@ -238,7 +238,7 @@ class Supervisor:
             if beat is None:
                 continue
             pulse, starved = self._pulses.get(index), starved_s(beat.pid, beat.thread)
-            if pulse is None or (pulse.pid, pulse.count) != (beat.pid, beat.count):
+            if pulse is None or (pulse.pid, pulse.count) != (beat.pid, beat.count) or beat.stands:
                 self._pulses[index] = Pulse(beat.pid, beat.count, now, starved)
             elif (still_s := pulse.still_s(now, starved)) >= after:
                 self._end_stuck(index, beat.pid, still_s)

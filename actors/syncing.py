@@ -2,7 +2,8 @@
 
 The committer asks for a sync as soon as something is written that none covers (shards.committer).  It begins at the end of that turn
 of the loop; with an interval (`local_write_buffer.flush_interval`) not before so long after the last one began, so that what is
-written meanwhile shares it.  As many messages as a record may have end the wait.
+written meanwhile shares it.  As many messages as a record may have end the wait.  Where it is allowed, one that is short and keeps
+nobody waiting is carried out on the loop (actors.inlining).
 
 Holds: one sync at most is put off or under way; nothing that is written waits longer than the interval for a sync to begin, unless
 another one is still under way.
@@ -16,16 +17,24 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from actors import heartbeat
+from actors.inlining import Inlining
 from shards import committer as commits
 
 
 class Syncing:
     def __init__(
-        self, sync: Callable[[], None], tell: Callable[[commits.Event], None], took: Callable[[float], None], stored: Callable[[], int]
+        self,
+        sync: Callable[[], None],
+        tell: Callable[[commits.Event], None],
+        took: Callable[[float], None],
+        stored: Callable[[], int],
+        inlining: Inlining | None = None,
     ) -> None:
         """tell: the committer, of SyncStarted and of what came of it.  took: is told how many seconds each took.  stored: messages so
-        far."""
+        far.  inlining: says which the loop waits for; None: it waits for none."""
         self._sync, self._tell, self._took, self._stored = sync, tell, took, stored
+        self._inlining = inlining
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
         self._interval_s = 0.0
@@ -77,13 +86,41 @@ class Syncing:
         if self.failed:
             return
         self._tell(commits.SyncStarted())
+        covered = self._covered
         self._began, self._covered = time.monotonic(), self._stored()
-        self._loop.run_in_executor(self._thread, self._sync).add_done_callback(self._ended)
+        if self._inlining is not None and self._inlining.may(self._covered - covered):
+            self._carry_out(self._inlining)
+        else:
+            self._loop.run_in_executor(self._thread, self._timed).add_done_callback(self._ended)
 
-    def _ended(self, done: asyncio.Future[None]) -> None:
+    def _timed(self) -> float:
+        began = time.monotonic()
+        self._sync()
+        return time.monotonic() - began
+
+    def _carry_out(self, inlining: Inlining) -> None:
+        """The loop waits meanwhile."""
+        heartbeat.standing_for_disk(True)
+        try:
+            seconds = self._timed()
+        except Exception as error:
+            self._tell(commits.SyncFailed(str(error)))
+            return
+        finally:
+            heartbeat.standing_for_disk(False)
+        inlining.waited()
+        self._done(seconds)
+
+    def _ended(self, done: asyncio.Future[float]) -> None:
         error = done.exception()
         if error is None:
-            self._took(time.monotonic() - self._began)
-            self._tell(commits.SyncDone())
+            self._done(done.result())
         else:
             self._tell(commits.SyncFailed(str(error)))
+
+    def _done(self, seconds: float) -> None:
+        """seconds: of the disk alone."""
+        if self._inlining is not None:
+            self._inlining.took(seconds)
+        self._took(time.monotonic() - self._began)
+        self._tell(commits.SyncDone())

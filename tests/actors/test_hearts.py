@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from actors.heartbeat import Heartbeat, read_beat
+from actors.heartbeat import Heartbeat, read_beat, standing_for_disk
 from actors.processes import starved_s
 from actors.supervisor import Pulse
 
@@ -32,6 +32,20 @@ def test_a_heart_is_seen_to_beat_from_outside(tmp_path: Path) -> None:
     assert seen is not None and seen.count == 0
     new.close()
     old.close()
+
+
+def test_a_loop_that_waits_for_a_disk_says_so(tmp_path: Path) -> None:
+    """From outside it is told from one that is stuck; where no heart beats in a process nobody is told."""
+    standing_for_disk(True)
+    path = tmp_path / "g0.beat"
+    heart = Heartbeat(path)
+    seen = []
+    for stands in (False, True, False):
+        standing_for_disk(stands)
+        seen.append(read_beat(path))
+    assert [beat is not None and beat.stands for beat in seen] == [False, True, False]
+    heart.close()
+    standing_for_disk(True)
 
 
 def test_what_a_heart_waits_for_a_processor_is_not_standing_still() -> None:

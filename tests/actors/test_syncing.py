@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 
 import pytest
 
+from actors.inlining import SEEN, Inlining
 from actors.syncing import Syncing
 from shards import committer as commits
+from shards.engine import StoreFailed
 
 HOUR_MS = 3_600_000
 EARLY_S = 0.005
@@ -17,13 +20,16 @@ EARLY_S = 0.005
 
 
 class Disk:
-    def __init__(self) -> None:
+    def __init__(self, inlining: Inlining | None = None) -> None:
+        self.threads: list[int] = []
+        self.broken = False
+        self.failed = ""
         self.began: list[float] = []
         self.stored = 0
         self.committed = -1
         self._news = asyncio.Event()
         self._committer = commits.LocalCommitter()
-        self.syncing = Syncing(self._sync, self._tell, lambda _: None, lambda: self.stored)
+        self.syncing = Syncing(self._sync, self._tell, lambda _: None, lambda: self.stored, inlining)
 
     def open(self) -> None:
         self._tell(commits.Opened(0))
@@ -40,6 +46,9 @@ class Disk:
 
     def _sync(self) -> None:
         self.began.append(time.monotonic())
+        self.threads.append(threading.get_ident())
+        if self.broken:
+            raise StoreFailed("the disk is gone")
 
     def _tell(self, event: commits.Event) -> None:
         for effect in self._committer.handle(event):
@@ -51,6 +60,9 @@ class Disk:
                     self.syncing.wanted()
                 case commits.Committed(position):
                     self.committed = position
+                    self._news.set()
+                case commits.Failed(reason):
+                    self.failed = reason
                     self._news.set()
                 case other:
                     raise AssertionError(other)
@@ -125,3 +137,58 @@ async def test_after_a_failure_nothing_begins(disk: Disk) -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(disk.began) == 1
+
+
+class AlwaysSlept:
+    """A loop that sleeps whenever it is asked."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> int:
+        self.count += 1
+        return self.count
+
+
+@pytest.fixture
+async def quick_disk() -> AsyncIterator[Disk]:
+    """Of which so much is known that the loop waits for it."""
+    inlining = Inlining(AlwaysSlept())
+    for _ in range(SEEN):
+        inlining.took(0.0001)
+    made = Disk(inlining)
+    made.syncing.set_pace(0, 1000)
+    yield made
+    made.syncing.close()
+
+
+async def test_a_message_that_is_alone_is_synced_on_the_loop(quick_disk: Disk) -> None:
+    """In the same order of events as by the thread; not within the call that wrote it, since others of its turn share it."""
+    quick_disk.open()
+    for position in range(1, 6):
+        quick_disk.write(position)
+        assert quick_disk.committed < position
+        await asyncio.sleep(0)
+        await quick_disk.until(position)
+    assert set(quick_disk.threads) == {threading.get_ident()}
+
+
+async def test_many_messages_are_synced_beside_the_loop(quick_disk: Disk) -> None:
+    """Others are behind them."""
+    quick_disk.open()
+    await quick_disk.until(0)
+    quick_disk.write(1, messages=500)
+    await quick_disk.until(1)
+    assert quick_disk.threads[0] == threading.get_ident() != quick_disk.threads[-1]
+
+
+async def test_a_sync_that_fails_on_the_loop_is_told_as_any(quick_disk: Disk) -> None:
+    """Nothing is committed by it."""
+    quick_disk.open()
+    await quick_disk.until(0)
+    quick_disk.broken = True
+    quick_disk.write(1)
+    async with asyncio.timeout(60):
+        while not quick_disk.failed:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert "the disk is gone" in quick_disk.failed and quick_disk.committed == 0
