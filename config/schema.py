@@ -276,8 +276,8 @@ class Config(Section):
         "How shards, session actors and gateways are spread over processes. spread: each has one. compact: all share one, which "
         "hands a message from part to part without a wake-up of another process: less latency and CPU for each message where there are "
         "few cores, and one core at most for all of them together. A crash of any of them is then one of all of them: connections are "
-        "lost, and with them ephemeral sessions and those in memory; what was acknowledged is not. auto: compact on a machine with up to two cores, if "
-        "there is one site and one gateway; otherwise spread.",
+        "lost, and with them ephemeral sessions and those in memory; what was acknowledged is not. auto: compact on a machine with up to "
+        "two cores, if there is one site and one gateway; otherwise spread.",
     )
     listeners: Listeners = setting(Listeners(), "Where clients connect.")
     access: Access = setting(Access(), "Who may come in, and who may do what (docs/access.md).")

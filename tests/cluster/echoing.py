@@ -77,17 +77,23 @@ class _Answering(asyncio.Protocol):
 
 class EchoShard(Host):
     def __init__(self, topology: Topology, index: int) -> None:
-        super().__init__(topology, "shard", index, EchoServer(topology, "shard", index), restarted=prepare(topology, "shard", index))
+        super().__init__(
+            topology, "shard", index, EchoServer(topology, "shard", index), restarted=prepare(topology, member_name("shard", index))
+        )
 
 
 class EchoSession(Host):
     def __init__(self, topology: Topology, index: int) -> None:
-        super().__init__(topology, "session", index, EchoServer(topology, "session", index), restarted=prepare(topology, "session", index))
+        super().__init__(
+            topology, "session", index, EchoServer(topology, "session", index), restarted=prepare(topology, member_name("session", index))
+        )
 
 
 class EchoGateway(Host):
     def __init__(self, topology: Topology, index: int) -> None:
-        super().__init__(topology, "gateway", index, EchoServer(topology, "gateway", index), restarted=prepare(topology, "gateway", index))
+        super().__init__(
+            topology, "gateway", index, EchoServer(topology, "gateway", index), restarted=prepare(topology, member_name("gateway", index))
+        )
 
 
 TABLE = Table(shard=ray.remote(EchoShard), session=ray.remote(EchoSession), gateway=ray.remote(EchoGateway))
