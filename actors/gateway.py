@@ -27,13 +27,14 @@ from actors.heartbeat import Heartbeat
 from actors.listening.doors import Doors, former_port
 from actors.metrics.of_gateway import GatewayFigures
 from actors.pump import Pump, settle_gc
-from actors.settings import door_options, gateway_options
+from actors.settings import bridge_door, door_options, gateway_options
 from actors.sites.following import Following, whereabouts_of
 from actors.snapshot import settings_in_force
 from actors.sparing import Sparing
 from actors.topology import Announcement, Health, Topology, announce, incarnation_of, member_name
 from config.schema import Config
 from gateway import frames as peer_frames
+from gateway.bridges import LISTENER, token
 from gateway.core import GatewayCore
 from gateway.events import (
     AccessChanged,
@@ -71,6 +72,7 @@ from gateway.events import (
     Wake,
     Write,
 )  # fmt: skip
+from gateway.options import Options
 from gateway.retained import NO_PAGE
 from mqtt.packets import Item
 from mqtt.topics import TopicNames
@@ -118,7 +120,7 @@ class GatewayServer:
         name = incarnation_of(topology, "gateway", self._index)
         slots = SlotTable.initial(topology.n_shards)
         rng = random.Random(secrets.randbits(64))
-        self._core = GatewayCore(name, slots, topology.n_sessions, gateway_options(config), rng, roams=topology.sites is not None)
+        self._core = GatewayCore(name, slots, topology.n_sessions, self._options(config), rng, roams=topology.sites is not None)
         self._pump = Pump(self._tick)
         self._complaints = Sparing("client.malformed")
         self._doors = Doors(self, self._index, topology.run_dir, member_name("gateway", self._index))
@@ -137,7 +139,9 @@ class GatewayServer:
         self._beat()
         await self._wait_for_tables()
         own_port = former_port(topology.run_dir, member_name("gateway", self._index)) if topology.n_gateways > 1 else None
-        listeners = await self._doors.open(door_options(config), own_port)
+        # That of bridges is nobody's business: it is announced nowhere.
+        opened = await self._doors.open([*door_options(config), bridge_door(topology.run_dir, config)], own_port)
+        listeners = [info for info in opened if info.name != LISTENER]
         settle_gc()
         self._started = Announcement("gateway", member_name("gateway", self._index), os.getpid(), tuple(listeners))
         announce(topology, self._started)
@@ -175,11 +179,15 @@ class GatewayServer:
         self.filters_max = config.mqtt.filters_per_packet_max
         self.user_properties_max = config.mqtt.user_properties_max
         self._doors.change(door_options(config))
-        if self._started is not None and self._doors.infos != self._started.listeners:
-            self._started = replace(self._started, listeners=self._doors.infos)
+        infos = tuple([info for info in self._doors.infos if info.name != LISTENER])
+        if self._started is not None and infos != self._started.listeners:
+            self._started = replace(self._started, listeners=infos)
             announce(self._topology, self._started)
         self._desk.reconfigure(config)
-        self._feed(SettingsChanged(gateway_options(config)))
+        self._feed(SettingsChanged(self._options(config)))
+
+    def _options(self, config: Config) -> Options:
+        return replace(gateway_options(config), bridge_token=token(self._topology.secret))
 
     def _moved(self) -> None:
         """Shards are led elsewhere, or there are other gateways."""

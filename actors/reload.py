@@ -25,7 +25,7 @@ from actors.snapshot import Snapshot, alone, read_snapshot, taken, write_snapsho
 from actors.topology import Role, Topology, member_name
 from config.changes import Changes, changes
 from config.dump import dump_json
-from config.load import ConfigError, from_json, load_with_sources, secrets
+from config.load import BRIDGES_FILE, ConfigError, from_json, load_with_sources, secrets
 from config.schema import Config
 
 TAKEN_WITHIN_S = 10.0
@@ -59,6 +59,7 @@ def reload(run_dir: Path) -> Reloaded:
             given = load_with_sources(
                 Path(origin.file) if origin.file else None,
                 sets=origin.sets, data_dir=origin.data_dir, port=origin.port, environ=origin.environment,
+                bridges=topology.data_dir / BRIDGES_FILE,
             )  # fmt: skip
             found = changes(from_json(before.config), given.config, topology.n_shards)
             known = read_secrets(run_dir)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from ipaddress import ip_network
+from pathlib import Path
 
 from actors.listening.options import ENCRYPTED, DoorOptions, ProxyOptions, TlsOptions
 from actors.release import release
+from config.bridges import BRIDGES_MAX
 from config.listeners import Listener
 from config.schema import Config
 from config.selection import Zone as ZoneConfig
 from config.selection import ZoneSessions
 from config.values import Count, Duration, Size
+from gateway.bridges import LISTENER
 from gateway.options import Options as GatewayOptions
 from gateway.transport.limits import Limits
 from gateway.zones import Zone
@@ -19,6 +22,9 @@ from shards.classes import ClassMap, RetentionClass
 from shards.ids import EXPIRY_NEVER
 from shards.options import UNLIMITED, ShardOptions, StoreOptions
 from shards.persistence import Persistence
+
+BRIDGE_MORE_BYTES = 8_192
+"""A dead letter is a message, and some words more."""
 
 
 def shard_options(config: Config) -> ShardOptions:
@@ -97,6 +103,24 @@ def gateway_options(config: Config) -> GatewayOptions:
 def door_options(config: Config) -> list[DoorOptions]:
     """Of each listener that listens."""
     return [_door(config, name, listener) for name, listener in config.listeners.all() if listener.enable]
+
+
+def bridge_door(run_dir: Path, config: Config) -> DoorOptions:
+    """Where bridges come in: a socket in the run directory, which only the broker's own user can reach."""
+    return DoorOptions(
+        name=LISTENER,
+        kind="unix",
+        limits=Limits(connections_max=BRIDGES_MAX * 4),
+        path=str(bridge_socket(run_dir)),
+        mode=0o600,
+        connect_ms=config.gateway.connect_timeout.ms,
+        packet_bytes_max=int(config.gateway.packet_bytes_max) + BRIDGE_MORE_BYTES,
+    )
+
+
+def bridge_socket(run_dir: Path) -> Path:
+    """Of the first gateway; actors.listening.door.unix_path says where those of others are."""
+    return run_dir / "bridge.sock"
 
 
 def _door(config: Config, name: str, listener: Listener) -> DoorOptions:

@@ -16,7 +16,7 @@ from config.dump import literal
 from config.fields import Effect
 from config.load import ConfigError
 from config.schema import Config
-from config.settings import LISTENERS, ZONES, plain, settings_in, value_at
+from config.settings import BRIDGES, LISTENERS, ZONES, plain, settings_in, value_at
 from config.values import Bind
 
 _SHARDS = "durable_storage.messages.n_shards"
@@ -62,8 +62,8 @@ def changes(running: Config, wanted: Config, n_shards: int) -> Changes:
         if isinstance(before, Bind) and isinstance(after, Bind):
             after = _with_port_of(before, after)
         if before != after and not (key == _SHARDS and {before, after} <= {"auto", n_shards}):
-            # A zone or listener as a whole comes and goes with the broker.
-            there = _has_table(running, key) and _has_table(wanted, key)
+            # A zone or listener as a whole comes and goes with the broker; a bridge with its table.
+            there = BRIDGES.name_in(key) is not None or (_has_table(running, key) and _has_table(wanted, key))
             effect = setting.effect if there else "at the next start"
             found.append(Change(key, _said(n_shards if key == _SHARDS else before), _said(after), effect))
     if fixed := [change for change in found if change.effect == "never, fixed"]:
@@ -73,7 +73,9 @@ def changes(running: Config, wanted: Config, n_shards: int) -> Changes:
     asked = wanted.model_dump(mode="python")
     now = [change.key for change in found if change.effect in _WHILE_RUNNING]
     for key in now:
-        _put(merged, asked, key)
+        if BRIDGES.name_in(key) is None:
+            _put(merged, asked, key)
+    merged["bridges"] = asked["bridges"]
     try:
         return Changes(Config.model_validate(merged), tuple(found))
     except ValidationError:
@@ -96,8 +98,10 @@ def _value(config: Config, key: str) -> object:
 
 
 def _has_table(config: Config, key: str) -> bool:
-    """Whether the zone or listener is there that this setting belongs to; of all others: yes."""
-    zone, listener = ZONES.name_in(key), LISTENERS.name_in(key)
+    """Whether the zone, listener or bridge is there that this setting belongs to; of all others: yes."""
+    zone, listener, bridge = ZONES.name_in(key), LISTENERS.name_in(key), BRIDGES.name_in(key)
+    if bridge is not None:
+        return bridge in config.bridges
     return (zone is None or zone in config.zones) and (listener is None or listener in config.listeners.named)
 
 

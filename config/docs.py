@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from config.dump import literal
-from config.settings import LISTENERS, ZONES, Setting, all_settings, named_sections, named_settings, plain, section_names
+from config.settings import BRIDGES, LISTENERS, ZONES, Setting, all_settings, named_sections, named_settings, plain, section_names
 from config.unbuilt import is_unbuilt
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
@@ -18,7 +18,7 @@ INTRODUCTION = """\
 Everything has a default: an empty configuration runs. A value comes from, later ones winning:
 
 1. the default below;
-2. the TOML file named by `holdfast up --config FILE`;
+2. the TOML file named by `holdfast up --config FILE`; of bridges, then, `bridges.toml` in the data directory, which commands write;
 3. the environment: `HOLDFAST__SECTION__KEY`, such as `HOLDFAST__MQTT__MAX_INFLIGHT=64` (EMQX: `EMQX_MQTT__MAX_INFLIGHT`, which is not
    read, with a notice);
 4. the command line: `--set section.key=value`, such as `--set mqtt.max_inflight=64`; `--data-dir` and `--port` are short for
@@ -80,7 +80,12 @@ def page() -> str:
     """The text of docs/configuration.md."""
     lines = [INTRODUCTION]
     by_section: dict[str, list[Setting]] = {}
-    for setting in [*all_settings().values(), *named_settings(LISTENERS).values(), *named_settings(ZONES).values()]:
+    for setting in [
+        *all_settings().values(),
+        *named_settings(LISTENERS).values(),
+        *named_settings(ZONES).values(),
+        *named_settings(BRIDGES).values(),
+    ]:
         by_section.setdefault(setting.key.rpartition(".")[0], []).append(setting)
     purposes = {"": "What stands above all sections in the file.", **section_names(), **named_sections()}
     for section, settings in by_section.items():

@@ -39,6 +39,8 @@ from config.unbuilt import is_unbuilt
 from config.values import Bind
 
 PREFIX = "HOLDFAST__"
+BRIDGES_FILE = "bridges.toml"
+"""In the data directory: what `holdfast bridge` and REST have set.  Counts more than the configuration's file."""
 
 
 class ConfigError(Exception):
@@ -89,19 +91,26 @@ def load_with_sources(
     data_dir: str | None = None,
     port: int | None = None,
     environ: Mapping[str, str] | None = None,
+    bridges: Path | None = None,
 ) -> Loaded:
-    """As `load`, with the origin of each value."""
+    """As `load`, with the origin of each value.  bridges: the file of what commands set of bridges, where it is not in `data_dir` as seen
+    from here."""
     problems: list[str] = []
     given: dict[str, Given] = {}
     around = os.environ if environ is None else environ
     notices = foreign_variables(around)
+    from_file = list(_from_file(file, problems)) if file is not None else []
+    in_file = len(from_file)
     sources = [
-        *(_from_file(file, problems) if file is not None else ()),
+        *from_file,
         *_from_environment(around),
         *_from_sets(sets, problems),
     ]
     if data_dir is not None:
         sources.append(Given("data_dir", data_dir, "--data-dir"))
+    if bridges is None:
+        bridges = Path(str(next((one.value for one in reversed(sources) if one.key == "data_dir"), "./data"))) / BRIDGES_FILE
+    sources[in_file:in_file] = _from_bridges(bridges, problems)
     names = {
         (naming.prefix, name.lower()): name for one in reversed(sources) if not one.from_environment for naming, name in _names_in(one.key)
     }
@@ -229,6 +238,20 @@ def _from_file(file: Path, problems: list[str]) -> Iterator[Given]:
         problems.append(f"{file} is not TOML: {str(error)[:1].lower()}{str(error)[1:]}.")
         return
     yield from _leaves(tables, "", str(file))
+
+
+def _from_bridges(file: Path, problems: list[str]) -> list[Given]:
+    """What commands have set of bridges, and nothing else."""
+    try:
+        if not file.is_file():
+            return []
+    except (OSError, ValueError):
+        return []  # Whatever stands there as the data directory: who validates it says so.
+    found = list(_from_file(file, problems))
+    problems += [
+        f"{one.key} stands in {file}, which takes settings of bridges only." for one in found if not one.key.startswith("bridges.")
+    ]
+    return [one for one in found if one.key.startswith("bridges.")]
 
 
 def _leaves(table: Mapping[str, object], prefix: str, source: str) -> Iterator[Given]:

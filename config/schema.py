@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from config.access import Access
 from config.admin import Admin
+from config.bridges import Bridge
 from config.cluster import Cluster, ports_of
 from config.fields import Flag, Section, Whole, conflict, setting
 from config.groups import Groups
@@ -297,6 +298,8 @@ class Config(Section):
     zones: dict[str, Zone] = Field(
         default={}, description="Settings of durable sessions for some listeners, users, clients or topics only, in the order of the file."
     )
+
+    bridges: dict[str, Bridge] = Field(default={}, description="What is carried elsewhere, and where (docs/bridge.md).")
 
     @model_validator(mode="after")
     def _together(self) -> Self:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
+from config.bridges import BRIDGES_MAX, Bridge
 from config.fields import Effect, Section
 from config.listeners import LISTENERS_MAX, TCP, Listener, Listeners
 from config.schema import Config
@@ -23,7 +24,7 @@ from config.selection import ZONES_MAX, Zone
 from config.values import INFINITY, Bind, Count, Duration, Size
 
 NAME = "NAME"
-"""Stands for the name of any zone or listener where settings are described."""
+"""Stands for the name of any zone, listener or bridge where settings are described."""
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 Kind = Literal["flag", "whole", "count", "duration", "size", "bind", "secret", "text", "choice", "list", "auto"]
@@ -52,7 +53,8 @@ class Naming:
 
 ZONES = Naming("zones.", Zone, "zone", ZONES_MAX)
 LISTENERS = Naming("listeners.", Listener, "listener", LISTENERS_MAX, (TCP,))
-NAMINGS = (ZONES, LISTENERS)
+BRIDGES = Naming("bridges.", Bridge, "bridge", BRIDGES_MAX)
+NAMINGS = (ZONES, LISTENERS, BRIDGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ def all_settings() -> dict[str, Setting]:
 
 @cache
 def named_settings(naming: Naming) -> dict[str, Setting]:
-    """The settings of a zone or of a listener, as `all_settings`, with NAME for its name."""
+    """The settings of a zone, of a listener or of a bridge, as `all_settings`, with NAME for its name."""
     return {found.key: found for found in _walk(naming.section, naming.template)}
 
 
@@ -194,6 +196,7 @@ def settings_in(config: Config) -> dict[str, Setting]:
     found = dict(all_settings())
     _add_named(found, LISTENERS, config.listeners.named)
     _add_named(found, ZONES, config.zones)
+    _add_named(found, BRIDGES, config.bridges)
     return found
 
 
@@ -220,6 +223,16 @@ def named_sections() -> dict[str, str]:
             "`HOLDFAST__ZONES__NAME__USERS`, upper and lower case of the name do not matter."
         ),
         f"{ZONES.prefix}{NAME}.durable_sessions": str(Zone.model_fields["durable_sessions"].description),
+        f"{BRIDGES.prefix}{NAME}": (
+            f"A bridge: what is stored and carried elsewhere (docs/bridge.md). `NAME` is yours: letters, digits, _ and -; at most "
+            f"{BRIDGES_MAX} bridges. What `holdfast bridge` sets is in `bridges.toml` of the data directory, and counts more than the file of the "
+            "configuration."
+        ),
+        **{
+            f"{BRIDGES.prefix}{NAME}.{name}": str(field.description)
+            for name, field in Bridge.model_fields.items()
+            if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+        },
     }
 
 

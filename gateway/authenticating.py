@@ -16,6 +16,7 @@ from typing import Final
 
 from access.login import Login
 from access.scram import SCRAM_METHOD
+from gateway.bridges import comes_as_bridge
 from gateway.closing import Closing
 from gateway.connection import Connection, Exchange, Phase
 from gateway.events import AuthChallenged, Authenticate, Authenticated, AuthRefused, ContinueAuth, IdentitiesRevoked
@@ -52,6 +53,8 @@ class Authenticating:
     # ---------------------------------------------------------------- CONNECT
     def known(self, connection: Connection, packet: Connect) -> bool:
         """Whether it is known now who has sent this CONNECT.  If not it is refused, or asked about."""
+        if comes_as_bridge(connection):
+            return True  # It has shown what only a bridge can (gateway.bridges).
         method = packet.properties.authentication_method
         silent = packet.username is None and packet.password is None and method is None
         if silent and not self._state.options.plugin and not connection.origin.takes_certificate:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from access.profile import Profile
+from gateway import bridges
 from gateway.aliases import AliasesOut
 from gateway.asking import Asking
 from gateway.authenticating import Authenticating
@@ -83,7 +84,7 @@ class Connecting:
         connection.request = packet
         connection.packet_max = packet.properties.maximum_packet_size or 0
         connection.problem = packet.version == MQTT_5 and packet.properties.request_problem_information != 0
-        code = self._check(packet)
+        code = self._check(connection, packet)
         if code is not None:
             self._closing.refuse(connection, code, WORDS.get(code, "CONNECT refused"))
             return
@@ -102,7 +103,7 @@ class Connecting:
         assert packet is not None
         entitle(connection, state.access, self._asking)
         connection.shard = state.slots.shard_of(connection.client)
-        connection.expiry_s = self._expiry_s(packet)
+        connection.expiry_s = self._expiry_s(connection, packet)
         self._take_limits(connection, packet)
         connection.phase = Phase.AT_HOME
         connection.home_until_ms = state.now_ms + state.options.home_wait_ms
@@ -150,13 +151,15 @@ class Connecting:
         is; which it is, its home says."""
         enable = connection.zone.enable
         durable = self._state.options.durable if enable is None else enable
-        return connection.expiry_s > 0 and not durable
+        return connection.expiry_s > 0 and not durable and not bridges.comes_as_bridge(connection)
 
-    def _check(self, packet: Connect) -> ReasonCode | None:
+    def _check(self, connection: Connection, packet: Connect) -> ReasonCode | None:
         if not packet.client_id and packet.version != MQTT_5 and not packet.clean_start:
             return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
         if is_shared(packet.client_id.encode()):
             # Under such a name the store keeps shared groups (docs/groups.md).
+            return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+        if bridges.refuses(connection, packet, self._state.options.bridge_token):
             return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
         will, options = packet.will, self._state.options
         if will is None:
@@ -169,8 +172,10 @@ class Connecting:
             return ReasonCode.PAYLOAD_FORMAT_INVALID
         return None
 
-    def _expiry_s(self, packet: Connect) -> int:
+    def _expiry_s(self, connection: Connection, packet: Connect) -> int:
         options = self._state.options
+        if bridges.comes_as_bridge(connection):
+            return packet.properties.session_expiry_interval or 0
         if packet.version != MQTT_5:
             return 0 if packet.clean_start else min(options.session_expiry_s, options.session_expiry_max_s)
         return min(packet.properties.session_expiry_interval or 0, options.session_expiry_max_s)
@@ -178,7 +183,8 @@ class Connecting:
     def _take_limits(self, connection: Connection, packet: Connect) -> None:
         options = self._state.options
         connection.receive_max_in = options.receive_maximum_in
-        connection.receive_max = min(packet.properties.receive_maximum or RECEIVE_MAXIMUM_DEFAULT, options.max_inflight)
+        receive_max = packet.properties.receive_maximum or RECEIVE_MAXIMUM_DEFAULT
+        connection.receive_max = receive_max if bridges.comes_as_bridge(connection) else min(receive_max, options.max_inflight)
         aliases = min(packet.properties.topic_alias_maximum or 0, options.topic_alias_max_out)
         if aliases:
             connection.aliases_out = AliasesOut(aliases)
@@ -322,6 +328,8 @@ class Connecting:
             expiry_s = None if frame.known else 0
             self._closing.refuse(connection, ReasonCode(frame.code), "the session actor refused the connection", expiry_s)
             return False
+        if bridges.comes_as_bridge(connection):
+            connection.subscribed = tuple([filter.decode() for filter, *_ in frame.subscriptions])
         return self._accept(connection, LOST_MESSAGES if frame.lost else "")
 
     def _moved(self, connection: Connection, frame: Attached) -> bool:
@@ -390,7 +398,7 @@ class Connecting:
         # As CONNECT found them: the settings may have changed since.
         keep_alive_s = connection.keep_alive_ms // KEEP_ALIVE_GRACE
         receive_max_in = connection.receive_max_in
-        own = connection.assigned or connection.last_word is not None
+        own = connection.assigned or connection.last_word is not None or bool(connection.subscribed)
         told = _Told(
             session_expiry=connection.expiry_s if connection.expiry_s != asked_s else None,
             assigned=connection.client.decode() if connection.assigned else None,
@@ -403,6 +411,7 @@ class Connecting:
             method=connection.auth_method,  # [MQTT-4.12.0-5]
             data=connection.last_word,
             why=why or None,
+            subscribed=connection.subscribed,
         )
         return (_new_connack if own else _usual_connack)(version, present, told)
 
@@ -456,6 +465,7 @@ class _Told(NamedTuple):
     method: str | None = None
     data: bytes | None = None
     why: str | None = None
+    subscribed: tuple[str, ...] = ()
 
 
 _NOTHING_MORE = _Told()
@@ -474,6 +484,7 @@ def _new_connack(version: int, present: bool, told: _Told) -> bytes:
         authentication_method=told.method,
         authentication_data=told.data,
         reason_string=told.why,
+        user_properties=tuple([(bridges.SUBSCRIBED, each) for each in told.subscribed]),
     )
     return encode(version, Connack(present, ReasonCode.SUCCESS, properties))
 

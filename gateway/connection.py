@@ -81,8 +81,8 @@ class Connection:
         "given", "gone", "guard", "handshakes", "heard_ms", "held", "home_until_ms", "identity", "keep_alive_ms", "last_word", "listener",
         "memory", "moving", "origin", "out", "owner", "pace", "packet_max", "paused", "phase", "present", "problem", "profile",
         "qos1_unanswered", "qos2_in", "qos2_since", "receive_max", "receive_max_in", "release", "relinked", "request",
-        "second", "sent", "session", "session_id", "shard", "shared_elsewhere", "since_ms", "socket", "subs", "subscribing", "touched",
-        "unsubscribing", "version", "zeros", "zone",
+        "second", "sent", "session", "session_id", "shard", "shared_elsewhere", "since_ms", "socket", "subs", "subscribed", "subscribing",
+        "touched", "unsubscribing", "version", "zeros", "zone",
     )  # fmt: skip
 
     def __init__(self, origin: Opened) -> None:
@@ -139,6 +139,8 @@ class Connection:
         self.contended = False
         """Its home has told it to wait, because others take its client id from one another."""
         self.request: Connect | None = None
+        self.subscribed: tuple[str, ...] = ()
+        """Of a bridge: what its CONNACK says that its session has subscribed to."""
         self.expiry_s = 0
         self.keep_alive_ms = 0
         self.since_ms = 0

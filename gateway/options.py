@@ -34,6 +34,8 @@ class Options:
     """Whether a user gets a session that is the anonymous one's."""
     rights_cache_ms: int = 900
     """How long a plugin's word about a right counts, where it has one."""
+    bridge_token: bytes = b""
+    """What bridges show of themselves (gateway.bridges); empty: none comes in."""
     plugin: bool = False
     """Whether there is a plugin, which is asked about those too who say nothing."""
     home_wait_ms: int = 10_000

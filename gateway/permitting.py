@@ -19,6 +19,7 @@ from access.profile import Profile
 from access.rights import Right
 from access.rules import Access
 from gateway.asking import Asking
+from gateway.bridges import comes_as_bridge
 from gateway.connection import Connection, Phase
 from gateway.guard import Guard
 from gateway.live import LiveSub, LiveTable
@@ -117,6 +118,8 @@ class Permitting:
 
 def entitle(connection: Connection, access: Access, asking: Asking) -> None:
     """Give a connection whose client is known what it may do from now on; its subscriptions ask for each message."""
+    if comes_as_bridge(connection):
+        return
     rules = access.profile(connection.identity, connection.client, connection.listener, connection.address)
     connection.profile = profile = asking.profile(connection, rules)
     connection.guard = Guard(profile, connection.asker) if profile is not None else None

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from gateway.bridges import CARRIED, comes_as_bridge
 from gateway.closing import Closing
 from gateway.connection import Connection, Phase
 from gateway.groups import is_shared
@@ -231,7 +232,7 @@ class Subscribing:
         self, connection: Connection, packet: Subscribe, codes: list[ReasonCode | None], identifier: int, asked: Wanted,
         retained: Sequence[LiveSub] = (),
     ) -> None:  # fmt: skip
-        more = POSITIONS if asked.positions else 0
+        more = (POSITIONS if asked.positions else 0) | (CARRIED if comes_as_bridge(connection) else 0)
         rows = [(row.filter, row.qos, self._options(row) | more, row.retain_handling) for row in packet.subscriptions]
         open_rows = [row for row, code in zip(rows, codes, strict=True) if code is None]
         if not open_rows:
@@ -309,7 +310,7 @@ class Subscribing:
     def _live(self, connection: Connection, filter: bytes, routed: bool, options: int, identifier: int) -> None:
         """A durable subscription gets live what the store does not bring: everything if it has no route, else what is not stored
         (PROTOCOLS 8); a shared one has a route always.  A session in memory gets everything from its session actor."""
-        if not connection.memory:
+        if not connection.memory and not comes_as_bridge(connection):
             sub = LiveSub(connection, filter, 0, not routed and not is_shared(filter), options, identifier)
             self._table.subscribe(sub)
             self._permitting.subscribed(sub)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mqtt.body import with_user_property
+from sessions.origins import ORIGIN, write_origin
 from sessions.ranges import Terms
 from shards.messages import QOS_MASK, RETAIN, header
 
@@ -75,6 +76,18 @@ class Bodies:
             topic, body, published_at_ms, flags = own.messages[index]
             own.messages[index] = (topic, with_user_property(body, POSITION, place), published_at_ms, flags)
             own.bytes += len(place) + len(POSITION)
+        return own
+
+    def at_origins(self, indexes: Sequence[int], session: int, shard: int, positions: Sequence[int], numbers: Sequence[int]) -> Bodies:
+        """The same messages for one bridge: those at these indexes carry what they are (sessions.origins)."""
+        own = Bodies(())
+        own.messages, own.publishers, own.kinds, own.bytes = list(self.messages), self.publishers, self.kinds, self.bytes
+        for index, position, number in zip(indexes, positions, numbers, strict=True):
+            topic, body, published_at_ms, flags = own.messages[index]
+            qos = self.kinds[index] & QOS_MASK
+            origin = write_origin(session, shard, position, number, published_at_ms, qos, self.publishers[index])
+            own.messages[index] = (topic, with_user_property(body, ORIGIN, origin), published_at_ms, flags)
+            own.bytes += len(origin) + len(ORIGIN)
         return own
 
     def select(self, indexes: Sequence[int], client: bytes, terms: Terms, retained: bool = False) -> tuple[Sequence[int], bytes]:

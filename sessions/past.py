@@ -26,6 +26,7 @@ class Part(NamedTuple):
     after: int
     upto: int
     bodies: Bodies
+    positions: Sequence[int]
 
 
 def is_through(cursor: Cursor, place: Place) -> bool:
@@ -46,15 +47,15 @@ def terms_of_history(cursor: Cursor) -> Terms:
 def parts(cursor: Cursor, segment: Segment, others: Sequence[Place], sweep: Place) -> Iterator[Part]:
     """others: the places of the subscription in all shards, of which that of this cursor does not count.  sweep: as `places_in`."""
     terms, upto = cursor.sub.terms, cursor.past.upto
-    positions, values = segment.positions, segment.values
+    positions = segment.positions
     carried = _carried(cursor, segment, others, sweep) if terms.options & POSITIONS else None
     for streams, span in _spans(segment, apart=carried is not None and segment.after < upto < segment.upto):
         history = [at for at in span if positions[at] <= upto] if segment.after < upto else []
         if history:
-            yield _part(terms_of_history(cursor), streams, segment.after, min(segment.upto, upto), values, history, carried)
+            yield _part(terms_of_history(cursor), streams, segment.after, min(segment.upto, upto), segment, history, carried)
         if len(history) < len(span) and not cursor.sub.ends:
             live = [at for at in span if positions[at] > upto] if history else span
-            yield _part(terms, streams, max(segment.after, upto), segment.upto, values, live, carried)
+            yield _part(terms, streams, max(segment.after, upto), segment.upto, segment, live, carried)
 
 
 def _spans(segment: Segment, apart: bool) -> Iterator[tuple[list[tuple[int, bytes]], range]]:
@@ -70,13 +71,13 @@ def _spans(segment: Segment, apart: bool) -> Iterator[tuple[list[tuple[int, byte
 
 
 def _part(
-    terms: Terms, streams: list[tuple[int, bytes]], after: int, upto: int, values: Sequence[bytes], indexes: Sequence[int],
+    terms: Terms, streams: list[tuple[int, bytes]], after: int, upto: int, segment: Segment, indexes: Sequence[int],
     carried: Sequence[bytes] | None,
 ) -> Part:  # fmt: skip
-    bodies = Bodies([values[at] for at in indexes], options=terms.options)
+    bodies = Bodies([segment.values[at] for at in indexes], options=terms.options)
     if carried is not None:
         bodies = bodies.at_places(range(len(indexes)), [carried[at] for at in indexes])
-    return Part(terms, streams, after, upto, bodies)
+    return Part(terms, streams, after, upto, bodies, [segment.positions[at] for at in indexes])
 
 
 def at_head(cursor: Cursor, bodies: Bodies, indexes: Sequence[int], positions: Sequence[int], others: Sequence[Place]) -> Bodies:

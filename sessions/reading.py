@@ -22,6 +22,7 @@ from sessions.feed import ShardFeed
 from sessions.given import Givens
 from sessions.idle import Idle
 from sessions.losses import Losses
+from sessions.origins import ORIGINS, is_bridge
 from sessions.past import at_head, is_through, parts
 from sessions.ranges import COPIES, GIVEN, Terms
 from sessions.redelivery import Redelivery
@@ -112,7 +113,8 @@ class Reading:
 
     def attach(self, session: Session, receive_max: int) -> None:
         """A connection: first what is unfinished, then what is new."""
-        session.window.reconnect(receive_max if session.link == GROUPS else min(receive_max, self._state.options.max_inflight))
+        bounded = session.link != GROUPS and not is_bridge(session.client)
+        session.window.reconnect(min(receive_max, self._state.options.max_inflight) if bounded else receive_max)
         if session.ranges.open:
             session.asks().rereads = [Reread(range) for range in session.ranges.open.values()]
         for sub in session.subs.values():
@@ -219,9 +221,12 @@ class Reading:
 
     def _segment(self, session: Session, cursor: Cursor, segment: Segment, sweep: Place) -> None:
         if segment.values:
-            for terms, streams, after, upto, bodies in parts(cursor, segment, self._places(cursor), sweep):
+            for terms, streams, after, upto, bodies, positions in parts(cursor, segment, self._places(cursor), sweep):
                 indexes = range(len(bodies.messages))
-                self._new(session, cursor.sub, terms, cursor.shard, segment.merged, streams, after, upto, bodies, indexes, cursor.repeats)
+                self._new(
+                    session, cursor.sub, terms, cursor.shard, segment.merged, streams, after, upto, bodies, indexes, positions,
+                    cursor.repeats,
+                )  # fmt: skip
 
     def _places(self, cursor: Cursor) -> Sequence[Place]:
         """Of its subscription in all shards, where its messages carry them."""
@@ -264,7 +269,7 @@ class Reading:
         if session.window.unsent_bytes + session.asking.reserved_bytes > options.unsent_bytes_max:
             return False
         bodies = at_head(cursor, bodies, indexes, positions, self._places(cursor))
-        self._new(session, cursor.sub, cursor.sub.terms, cursor.shard, True, streams, after, upto, bodies, indexes)
+        self._new(session, cursor.sub, cursor.sub.terms, cursor.shard, True, streams, after, upto, bodies, indexes, positions)
         session.places[cursor] = None
         self._state.stir(session)
         return True
@@ -277,8 +282,9 @@ class Reading:
     # ---------------------------------------------------------------- numbers
     def _new(
         self, session: Session, sub: Subscription, terms: Terms, shard: int, merged: bool, streams: list[tuple[int, bytes]],
-        after: int, upto: int, bodies: Bodies, indexes: Sequence[int], repeats: bool = False,
+        after: int, upto: int, bodies: Bodies, indexes: Sequence[int], positions: Sequence[int], repeats: bool = False,
     ) -> None:  # fmt: skip
+        """positions: of all messages of `bodies`."""
         if sub.retained_topics is not None:
             for index in indexes:
                 if bodies.messages[index][3] & RETAIN:
@@ -299,7 +305,10 @@ class Reading:
             # What leaves at QoS 0 must not come again: the place behind it is committed first.
             self.committing.soon(session)
             gate = session.next_commit
-        self._queue(session, terms, bodies, indexes, firsts, first1, first2, gate, repeats)
+        packet_ids, numbers, qos = _columns(session, firsts, first1, first2)
+        if terms.options & ORIGINS:
+            bodies = bodies.at_origins(indexes, session.session_id, shard, [positions[at] for at in indexes], numbers)
+        self._queue(session, terms, bodies, indexes, firsts, packet_ids, numbers, qos, gate, repeats)
 
     def copy(self, session: Session, sub: Subscription, values: list[bytes]) -> None:
         """Retained messages: those with a number become rows of the session.  All leave when it is committed how far they are copied,
@@ -315,13 +324,12 @@ class Reading:
             first1, first2 = session.ranges.add(sub.terms, COPIES, False, [], 0, 0, count1, count2, copies, session.next_commit)
         # What leaves at QoS 0 must not come again: that it was copied is committed first.
         self.committing.soon(session)
-        self._queue(session, sub.terms, bodies, indexes, firsts, first1, first2, session.next_commit)
+        self._queue(session, sub.terms, bodies, indexes, firsts, *_columns(session, firsts, first1, first2), session.next_commit)
 
     def _queue(
-        self, session: Session, terms: Terms, bodies: Bodies, indexes: Sequence[int], firsts: bytes, first1: int, first2: int, gate: int,
-        repeats: bool = False,
+        self, session: Session, terms: Terms, bodies: Bodies, indexes: Sequence[int], firsts: bytes, packet_ids: list[int],
+        numbers: Sequence[int], qos: int, gate: int, repeats: bool = False,
     ) -> None:  # fmt: skip
-        packet_ids, numbers, qos = _columns(session, firsts, first1, first2)
         if repeats:
             session.one.may_be_sent()
             firsts = repeated(firsts)
@@ -358,7 +366,7 @@ class Reading:
         def told(told: Told | None) -> None:
             asking.reserved -= count
             if isinstance(told, RangeRead):
-                reread.lost, reread.values = told.lost, told.values
+                reread.lost, reread.values, reread.positions = told.lost, told.values, told.positions
                 if told.lost:
                     reread.before, reread.gone = told.before, told.gone
             else:
@@ -430,6 +438,11 @@ class Reading:
             session.progress_dirty = True
             self.committing.lazily(session)
         self._state.counters.sent_again += len(kept)
+        if again.terms.options & ORIGINS and reread.positions:
+            of_kept = [indexes[at] for at in kept]
+            bodies = bodies.at_origins(
+                of_kept, session.session_id, again.shard, [reread.positions[at] for at in of_kept], [numbers[at] for at in kept]
+            )
         session.window.add(
             Batch(
                 bodies,

@@ -18,6 +18,7 @@ from mqtt.body import make_body, properties_of, strip_properties
 from sessions.committing import Committing
 from sessions.events import TellDeadLetter
 from sessions.losses import close_numbers
+from sessions.origins import is_bridge
 from sessions.ranges import Range
 from sessions.seqno import Track
 from sessions.session import Session
@@ -35,7 +36,8 @@ class Redelivery:
 
     def ended(self, session: Session) -> None:
         """Its client has ended the connection; before anything of it is forgotten."""
-        if not self._state.options.redelivery_limit:
+        if not self._state.options.redelivery_limit or is_bridge(session.client):
+            # What a bridge has sent nowhere yet waits for its target, and it has dead letters of its own.
             return
         for track in (session.one, session.two):
             number = _oldest(session, track)

@@ -189,7 +189,7 @@ class Subscription:
 class Reread:
     """A range that is read again after a reconnect.  values None: not told yet."""
 
-    __slots__ = ("asked", "before", "gone", "lost", "range", "values")
+    __slots__ = ("asked", "before", "gone", "lost", "positions", "range", "values")
 
     def __init__(self, range: Range) -> None:
         self.range = range
@@ -198,6 +198,7 @@ class Reread:
         self.lost = False
         self.before = 0
         self.gone: Sequence[Gone] = ()
+        self.positions: Sequence[int] = ()
         self.values: list[bytes] | None = None
 
 
