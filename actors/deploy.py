@@ -124,6 +124,13 @@ class HoldfastCompact(Compact):
         super().__init__(topology, restarted=prepare(topology, COMPACT))
 
 
+class HoldfastBridge(Host):
+    def __init__(self, topology: Topology, index: int) -> None:
+        from actors.bridge.server import BridgeServer
+
+        super().__init__(topology, "bridge", index, BridgeServer(topology, index), restarted=prepare(topology, member_name("bridge", index)))
+
+
 class HoldfastController(Host):
     def __init__(self, topology: Topology, index: int, table: str) -> None:
         server = ControllerServer(topology, index, RayDeployment(topology, table))
@@ -139,6 +146,7 @@ ReaderActor = ray.remote(HoldfastReader)
 PluginActor = ray.remote(HoldfastPlugin)
 AdminActor = ray.remote(HoldfastAdmin)
 CompactActor = ray.remote(HoldfastCompact)
+BridgeActor = ray.remote(HoldfastBridge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +179,7 @@ class RayDeployment:
             # The first one asked for makes it, with all of them.
             whole = CompactActor.options(**self._options(COMPACT)).remote(self._topology)
             return RayMember(whole, member_name(role, index))
-        alone = {"site": SiteActor, "reader": ReaderActor, "plugin": PluginActor, "admin": AdminActor}
+        alone = {"site": SiteActor, "reader": ReaderActor, "plugin": PluginActor, "admin": AdminActor, "bridge": BridgeActor}
         actor: ActorClass = alone.get(role) or getattr(self._table, role)
         return RayMember(actor.options(**self._options(member_name(role, index))).remote(self._topology, index))
 

@@ -126,7 +126,7 @@ def _new_generation(topology: Topology) -> Topology:
 
 def _end_actors(topology: Topology, deployment: RayDeployment) -> None:
     """In a Ray that is not ours: end our actors, and nothing else."""
-    for role, index in [("controller", 0), *topology.members(), ("reader", 0), ("plugin", 0), ("admin", 0)]:
+    for role, index in [("controller", 0), *topology.members(), ("reader", 0), ("plugin", 0), ("admin", 0), ("bridge", 0)]:
         member = deployment.find(role, index)
         if member is not None:
             member.end()

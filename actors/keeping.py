@@ -1,4 +1,4 @@
-"""Keeps a process that others do without, the plugin's or the admin's, while settings want it: makes it, begins it, brings it settings,
+"""Keeps a process that others do without, the plugin's, the admin's or that of bridges, while settings want it: makes it, begins it, brings it settings,
 replaces it when it stands still, and ends it when it is not wanted any more.
 
 Run by the controller, beside everything else that it does: nobody there waits for it.
@@ -25,9 +25,11 @@ SILENT_MAX: Final = 3
 """So many rounds without an answer, and it is ended and made anew."""
 PLUGIN: Final[tuple[Role, int]] = ("plugin", 0)
 ADMIN: Final[tuple[Role, int]] = ("admin", 0)
+BRIDGE: Final[tuple[Role, int]] = ("bridge", 0)
 WANTED: Final[dict[tuple[Role, int], Callable[[Config], bool]]] = {
     PLUGIN: lambda config: config.access.plugin.kind != "none",
     ADMIN: lambda config: config.admin.enable,
+    BRIDGE: lambda config: bool(config.bridges),
 }
 
 log = structlog.get_logger(__name__)

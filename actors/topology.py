@@ -23,7 +23,7 @@ from typing import Any, Literal, Self
 
 from actors.processes import ProcessId, start_time
 
-Role = Literal["site", "shard", "session", "gateway", "controller", "reader", "plugin", "admin"]
+Role = Literal["site", "shard", "session", "gateway", "controller", "reader", "plugin", "admin", "bridge"]
 LOCAL_RAY = "local"
 PIPELINE = "pipeline"
 """The kind of listener at which the reader speaks its protocol; no MQTT client connects there."""

@@ -52,7 +52,8 @@ class Batch(NamedTuple):
     messages: tuple[Message, ...]
 
 
-class Refusal(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Refusal:
     """This message will never be accepted: it is too large, or not what the target takes.  It becomes a dead letter.
 
     reason: a sentence, without the payload.
@@ -91,8 +92,8 @@ class Accepted(NamedTuple):
 
 
 class Context(NamedTuple):
-    """bridge: its name, of letters, digits, _ and -.  lane: of `lanes`, from 0 on; messages of one key always take the same, and each has a
-    target of its own.  store: its id, for ever the same.  data_dir: of the broker, for relative paths.  state_dir: for files of the bridge's
+    """bridge: its name, of letters, digits, _ and -.  lane: of `lanes`, from 0 on; messages of one key always take the same, and each has
+    a target of its own.  store: its id, for ever the same.  data_dir: of the broker, for relative paths.  state_dir: for files of the bridge's
     own, made by whoever wants it.  secret: what lies at the place of a Secret; raises KeyError."""
 
     bridge: str

@@ -18,7 +18,9 @@ BRIDGES_MAX: Final = 64
 START_ALLOWED: Final = '"latest", "earliest", how long ago as "-2h", or a time such as "2026-11-20T10:00:00Z"'
 _START = re.compile(r"latest|earliest|-\d{1,12}(ms|s|m|h|d)|\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
 _FILTER_ALLOWED = 'a topic filter without $share, such as "plant/#"'
-_TEMPLATE = 'text in which "{topic}", "{topic[1]}", "{publisher}", "{payload.temperature}" stand for a message\'s own'
+_TEMPLATE = 'text with JMESPath in braces, such as "site/{levels[1]}/{publisher}"'
+_PIECE = re.compile(r"(?P<text>(?:[^{}]|\{\{|\}\})+)|\{(?P<expression>[^{}]+)\}")
+_EXPRESSION = "a JMESPath expression, or nothing"
 
 
 class Transform(Section):
@@ -26,13 +28,13 @@ class Transform(Section):
         "",
         "JMESPath over the message; a message for which it is false, null or empty is left out, and counts as delivered. Empty: all are "
         "carried.",
-        allowed="a JMESPath expression, or nothing",
+        allowed=_EXPRESSION,
         effect="at once",
     )
     payload: str = setting(
         "",
         "JMESPath over the message, whose result is the payload: a string as it is, anything else as JSON. Empty: the payload stays.",
-        allowed="a JMESPath expression, or nothing",
+        allowed=_EXPRESSION,
         effect="at once",
     )
     topic: str = setting("", "The topic under which it is carried. Empty: its own.", allowed=f"{_TEMPLATE}, or nothing", effect="at once")
@@ -42,6 +44,52 @@ class Transform(Section):
         allowed=f"{_TEMPLATE}, or nothing",
         effect="at once",
     )
+
+    @model_validator(mode="after")
+    def _expressions(self) -> Self:
+        for key, expressions in (
+            ("where", [self.where] if self.where else []),
+            ("payload", [self.payload] if self.payload else []),
+            ("topic", expressions_in(self.topic)),
+            ("key", expressions_in(self.key)),
+        ):
+            if expressions is None or not all(_compiles(each) for each in expressions):
+                raise conflict(key, _EXPRESSION if key in ("where", "payload") else f"{_TEMPLATE}, or nothing")
+        return self
+
+
+def expressions_in(template: str) -> list[str] | None:
+    """What stands in braces; None where they do not fit.  `{{` and `}}` are braces themselves."""
+    parts = pieces_of(template)
+    return None if parts is None else [text for text, is_expression in parts if is_expression]
+
+
+def pieces_of(template: str) -> list[tuple[str, bool]] | None:
+    """(text, whether it is an expression) in their order."""
+    found: list[tuple[str, bool]] = []
+    rest = template
+    while rest:
+        piece = _PIECE.match(rest)
+        if piece is None:
+            return None
+        rest = rest[piece.end() :]
+        if piece["expression"] is not None:
+            found.append((piece["expression"], True))
+        else:
+            found.append((piece["text"].replace("{{", "{").replace("}}", "}"), False))
+    return found
+
+
+def _compiles(expression: str) -> bool:
+    # Loaded for whoever has such a setting, and for nobody else.
+    import jmespath
+    from jmespath.exceptions import JMESPathError
+
+    try:
+        jmespath.compile(expression)
+    except JMESPathError:
+        return False
+    return True
 
 
 class Bridge(Section):

@@ -24,7 +24,7 @@ from actors.processes import ProcessId, alive, send
 from actors.run import read_run
 from actors.topology import Topology, read_announcements
 
-PROCESSES = ("shard", "session", "gateway", "controller", "reader", "plugin", "admin", SITE, ALL)
+PROCESSES = ("shard", "session", "gateway", "controller", "reader", "plugin", "admin", "bridge", SITE, ALL)
 """Roles that can be killed and stopped: those that Ray brings back, and all with Ray itself, which the launcher brings back."""
 LINKED = ("shard", "session", "gateway")
 """Roles between which links can be cut."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from actors.metrics import of_gateway, of_node, of_process, of_session, of_shard, of_site, of_survey
+from actors.metrics import of_bridge, of_gateway, of_node, of_process, of_session, of_shard, of_site, of_survey
 from actors.metrics.names import Metric
 
 METRICS: Final[tuple[Metric, ...]] = (
     *of_node.METRICS, *of_process.METRICS, *of_survey.METRICS, *of_gateway.METRICS, *of_session.METRICS, *of_shard.METRICS,
-    *of_site.METRICS,
+    *of_site.METRICS, *of_bridge.METRICS,
 )  # fmt: skip
 BY_FAMILY: Final = {metric.family: metric for metric in METRICS}
 """As prometheus_client calls them."""
