@@ -1,5 +1,5 @@
-"""Keeps a process that others do without, the plugin's, the admin's or that of bridges, while settings want it: makes it, begins it, brings it settings,
-replaces it when it stands still, and ends it when it is not wanted any more.
+"""Keeps a process that others do without, the plugin's, the admin's or that of bridges, while settings want it: makes it, begins it, brings
+it settings, replaces it when it stands still, and ends it when it is not wanted any more.
 
 Run by the controller, beside everything else that it does: nobody there waits for it.
 """

@@ -5,7 +5,7 @@ It tells nobody: it puts a snapshot into the run directory (actors.snapshot), an
 
 Always holds: a configuration that cannot be used, or that asks for something that is fixed, changes nothing at all.
 
-    python -P -m actors.reload RUN_DIR
+    python -P -m actors.reload RUN_DIR [bridges]
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ class Reloaded:
     """Keys that are called otherwise, or do nothing here (config.elsewhere)."""
 
 
-def reload(run_dir: Path) -> Reloaded:
-    """Raises ConfigError: one sentence for each problem, and nothing is changed."""
+def reload(run_dir: Path, *, bridges_alone: bool = False) -> Reloaded:
+    """Raises ConfigError: one sentence for each problem, and nothing is changed.  bridges_alone: what is new of bridges is put in force,
+    and nothing else."""
     topology = Topology.from_json((run_dir / "topology.json").read_text(encoding="utf-8"))
     origin = read_origin(run_dir)
     open_log(topology.log_dir / "reload.log", "info", as_json=topology.log_json, who="reload")
@@ -61,7 +62,9 @@ def reload(run_dir: Path) -> Reloaded:
                 sets=origin.sets, data_dir=origin.data_dir, port=origin.port, environ=origin.environment,
                 bridges=topology.data_dir / BRIDGES_FILE,
             )  # fmt: skip
-            found = changes(from_json(before.config), given.config, topology.n_shards)
+            running = from_json(before.config)
+            wanted = running.model_copy(update={"bridges": given.config.bridges}) if bridges_alone else given.config
+            found = changes(running, wanted, topology.n_shards)
             known = read_secrets(run_dir)
             opened = secrets(found.config, known=known)
             access = _Access(run_dir, found.config)
@@ -118,9 +121,11 @@ def _has_taken(run_dir: Path, member: tuple[Role, int], reloaded: Reloaded) -> b
 
 def main() -> int:
     try:
-        reload(Path(sys.argv[1]))
-    except (ConfigError, OSError):
-        return 1  # It is in the log; a run that has ended meanwhile has none.
+        reload(Path(sys.argv[1]), bridges_alone=sys.argv[2:] == ["bridges"])
+    except (ConfigError, OSError) as error:
+        # Of the launcher nobody reads it; it is in the log, and a run that has ended meanwhile has none.
+        sys.stderr.write(f"{error}\n")
+        return 1
     return 0
 
 

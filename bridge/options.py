@@ -1,4 +1,7 @@
-"""The bounds of the core of a bridge, and what it counts.  Where the values come from (config.bridges) and where the counts go: the shell's."""
+"""The bounds of the core of a bridge, and what it counts.
+
+Where the values come from (config.bridges) and where the counts go (metrics) is the shell's.
+"""
 
 from __future__ import annotations
 

@@ -93,8 +93,8 @@ class Accepted(NamedTuple):
 
 class Context(NamedTuple):
     """bridge: its name, of letters, digits, _ and -.  lane: of `lanes`, from 0 on; messages of one key always take the same, and each has
-    a target of its own.  store: its id, for ever the same.  data_dir: of the broker, for relative paths.  state_dir: for files of the bridge's
-    own, made by whoever wants it.  secret: what lies at the place of a Secret; raises KeyError."""
+    a target of its own.  store: its id, for ever the same.  data_dir: of the broker, for relative paths.  state_dir: for files of the
+    bridge's own, made by whoever wants it.  secret: what lies at the place of a Secret; raises KeyError."""
 
     bridge: str
     lane: int

@@ -27,6 +27,7 @@ COMMANDS = {
     "clients": "cli.clients:clients",
     "sessions": "cli.sessions:app",
     "groups": "cli.groups:app",
+    "bridge": "cli.bridge:app",
     "subs": "cli.subs:subs",
     "topics": "cli.topics:app",
     "retained": "cli.retained:retained",

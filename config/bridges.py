@@ -159,7 +159,7 @@ class Bridge(Section):
     )
     retry_min: Duration = setting(
         Duration.parse("500ms"),
-        "How long it waits after the first failure of a target that is away; each further one in a row doubles it, and a part is by chance.",
+        "How long it waits after the first failure of a target that is away; each further one in a row doubles it; a part is by chance.",
         ge=1,
         le=600_000,
         effect="at once",

@@ -270,7 +270,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
     for name in sorted(environ):
         if name.startswith(PREFIX):
             key = name[len(PREFIX) :].lower().replace("__", ".")
-            yield Given(key, _typed(key, environ[name]), f"the environment variable {name}", True)
+            yield Given(key, typed(key, environ[name]), f"the environment variable {name}", True)
 
 
 def _from_sets(sets: Sequence[str], problems: list[str]) -> Iterator[Given]:
@@ -279,10 +279,10 @@ def _from_sets(sets: Sequence[str], problems: list[str]) -> Iterator[Given]:
         if not equals or not key.strip():
             problems.append(f"--set {text} is not allowed: it takes section.key=value, such as --set mqtt.max_inflight=64.")
             continue
-        yield Given(key.strip(), _typed(key.strip(), value.strip()), "--set")
+        yield Given(key.strip(), typed(key.strip(), value.strip()), "--set")
 
 
-def _typed(key: str, text: str) -> object:
+def typed(key: str, text: str) -> object:
     """Text from outside a file as the file would have it: 5 is a number, true a truth value, 7d a text."""
     setting = setting_of(key)
     if setting is not None and setting.kind in ("text", "bind", "secret"):

@@ -225,8 +225,8 @@ def named_sections() -> dict[str, str]:
         f"{ZONES.prefix}{NAME}.durable_sessions": str(Zone.model_fields["durable_sessions"].description),
         f"{BRIDGES.prefix}{NAME}": (
             f"A bridge: what is stored and carried elsewhere (docs/bridge.md). `NAME` is yours: letters, digits, _ and -; at most "
-            f"{BRIDGES_MAX} bridges. What `holdfast bridge` sets is in `bridges.toml` of the data directory, and counts more than the file of the "
-            "configuration."
+            f"{BRIDGES_MAX} bridges. What `holdfast bridge` sets is in `bridges.toml` of the data directory, and counts more than the "
+            "configuration's file."
         ),
         **{
             f"{BRIDGES.prefix}{NAME}.{name}": str(field.description)

@@ -47,6 +47,8 @@ from bridge.transform import transform_of
 from config.bridges import Bridge
 from mqtt.decode import DecodeError
 
+STATE_DIR = "bridges"
+"""In the data directory: a directory for each bridge that has had a session, for files of its target."""
 RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 NOT_HERE_S = 0.5
 FINISH_S = 2.0
@@ -163,6 +165,7 @@ class Runner:
 
     def connected(self) -> None:
         self.online, self.complaint = True, ""
+        (self._place.data_dir / STATE_DIR / self.name).mkdir(parents=True, exist_ok=True)
         log.info("bridge.online", bridge=self.name, filter=self.settings.filter)
         self._feed(Connected())
 
@@ -246,7 +249,8 @@ class Runner:
     def _context(self, lane: int) -> Context:
         place = self._place
         return Context(
-            self.name, lane, self.settings.parallel, place.store(self.name)[0], place.data_dir, place.data_dir / "bridges" / self.name, place.secrets
+            self.name, lane, self.settings.parallel, place.store(self.name)[0], place.data_dir, place.data_dir / STATE_DIR / self.name,
+            place.secrets,
         )  # fmt: skip
 
     async def _deliver(self, lane: int, batch: Batch) -> None:

@@ -1,7 +1,7 @@
 """The bridge process: runs every bridge that is not paused, each by itself, as settings say.
 
-Nobody needs it to serve clients: when it dies Ray starts it again, and each bridge goes on where its session at the broker is.  What it says of
-bridges is in the run directory (`bridges.json`), whole or not at all, for whoever asks.
+Nobody needs it to serve clients: when it dies Ray starts it again, and each bridge goes on where its session at the broker is.  What it
+says of bridges is in the run directory (`bridges.json`), whole or not at all, for whoever asks.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -78,8 +78,8 @@ class BridgeSession:
     """made -> run -> over.  One connection."""
 
     def __init__(
-        self, name: str, run_dir: Path, secret: bytes, gateway: int, owner: SessionOwner, *, topic_filter: str, start: str, inflight_max: int,
-        dead_letter_topic: str,
+        self, name: str, run_dir: Path, secret: bytes, gateway: int, owner: SessionOwner, *, topic_filter: str, start: str,
+        inflight_max: int, dead_letter_topic: str,
     ) -> None:  # fmt: skip
         self._name = name
         self._path = unix_path(str(bridge_socket(run_dir)), gateway)
@@ -236,38 +236,3 @@ class BridgeSession:
             if number is not None:
                 self._owner.buried(number, stored=stored)
         self._send_letters()
-
-
-async def end_session(name: str, run_dir: Path, secret: bytes, n_gateways: int, warn: Callable[[str], None] = lambda _: None) -> None:
-    """What the store keeps for a bridge is let go: its session ends.  Raises OSError, EOFError, TimeoutError, Refused when no gateway does it."""
-    failure: Exception = OSError("there is no gateway")
-    for gateway in range(n_gateways):
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                await _end_session(name, unix_path(str(bridge_socket(run_dir)), gateway), secret)
-            return
-        except (OSError, EOFError, TimeoutError, Refused) as error:
-            failure = error
-            warn(str(error))
-    raise failure
-
-
-async def _end_session(name: str, path: str, secret: bytes) -> None:
-    reader, writer = await asyncio.open_unix_connection(path)
-    try:
-        connect = Connect(
-            MQTT_5, client_id(name), clean_start=True, password=token(secret), properties=Properties(session_expiry_interval=0)
-        )
-        writer.write(encode(MQTT_5, connect))
-        decoder = Decoder(MQTT_5, PACKET_BYTES_MAX, "client")
-        while data := await reader.read(_READ_BYTES):
-            for item in decoder.feed(data):
-                if isinstance(item, Connack):
-                    if item.reason:
-                        raise Refused(f"CONNECT was refused: {item.properties.reason_string or item.reason.name.lower()}")
-                    writer.write(encode(MQTT_5, Disconnect()))
-                    await writer.drain()
-                    return
-        raise EOFError("the gateway has closed the connection")
-    finally:
-        writer.close()

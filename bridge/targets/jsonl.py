@@ -1,7 +1,7 @@
 """Lines of JSON in a file: one object for each message, synced before the message counts as accepted.
 
-Each line has the epoch and the number of its delivery, so the file itself says what it has: the last whole line.  What comes again and is in
-it is not written again.  A line that was torn by a crash is cut off when the file is opened.
+Each line has the epoch and the number of its delivery, so the file itself says what it has: the last whole line.  What comes again and is
+in it is not written again.  A line that was torn by a crash is cut off when the file is opened.
 
 Holds: what is in the files is a prefix of what this lane was given, in order; a file that is full is renamed to PATH.N, N growing, before
 the next one is begun, so the newest lines are in PATH or, while that is empty, in the one with the highest N.

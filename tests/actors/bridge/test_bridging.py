@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from actors.bridge.session import end_session
-from tests.actors.bridge.carried import Bridges, kill, lines, online, sets, until
+from actors.settings import bridge_socket
+from config.load import load
+from gateway.bridges import token
+from mqtt.decode import Decoder
+from mqtt.encode import encode
+from mqtt.packets import MQTT_5, Connack, Connect
+from mqtt.reason import ReasonCode
+from tests.actors.bridge.carried import Bridges, Line, kill, lines, online, sets, until
 from tests.actors.one_loop import OneLoop
 from tests.broker.replaying import Replayer
 
@@ -37,6 +43,7 @@ async def test_what_comes_while_the_process_is_away_is_there_when_it_is_back_and
         async with Bridges(broker) as server:
             await online(server)
         writers = [await Replayer.connect(broker.port, f"w-{number}", 5, expiry_s=0) for number in range(3)]
+        found: list[Line] = []
         for part in range(6):
             for number, writer in enumerate(writers):
                 await writer.published(f"a/{number}", *(f"{part}.{n:03}" for n in range(50)))
@@ -57,14 +64,16 @@ async def test_what_comes_while_the_process_is_away_is_there_when_it_is_back_and
 
 
 async def test_nobody_from_outside_is_a_bridge(tmp_path: Path) -> None:
-    """An id that begins with $bridge/ is refused at every listener but that of bridges."""
+    """An id that begins with $bridge/ is refused at every listener but that of bridges, and there without what only we know."""
     async with OneLoop(tmp_path, sets=sets()) as broker:
         with pytest.raises(Exception, match=r"0x85|133|refused|closed"):
             await Replayer.connect(broker.port, "$bridge/out", 5)
-        with pytest.raises(OSError):
-            await end_session("out", tmp_path, b"wrong", 1)
-        with pytest.raises(Exception, match="CONNECT was refused"):
-            await end_session("out", broker.topology.run_dir, b"wrong", 1)
+        for client, secret in (("$bridge/out", b"wrong"), ("other", b"secret"), ("$bridge/", b"secret")):
+            reader, writer = await asyncio.open_unix_connection(bridge_socket(broker.topology.run_dir))
+            writer.write(encode(MQTT_5, Connect(MQTT_5, client, password=token(secret))))
+            (connack,) = Decoder(MQTT_5, 1 << 20, "client").feed(await reader.read(1000))
+            assert isinstance(connack, Connack) and connack.reason == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+            writer.close()
 
 
 async def test_a_new_filter_begins_where_start_says_and_the_old_one_ends(tmp_path: Path) -> None:
@@ -74,8 +83,6 @@ async def test_a_new_filter_begins_where_start_says_and_the_old_one_ends(tmp_pat
         writer = await Replayer.connect(broker.port, "writer", 5, expiry_s=0)
         await writer.published("a/1", "one")
         await until(tmp_path, 1)
-        from config.load import load
-
         server.reconfigure(load(sets=sets("out", "b/#"), environ={}))
         while not server._runners or server._runners["out"].settings.filter != "b/#":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
