@@ -39,7 +39,7 @@ class Counters:
     """Of payloads."""
     batches: int = 0
     left_out: int = 0
-    """By `transform.where`."""
+    """By `transform.where`, or because they had come from this store."""
     retried: int = 0
     """Messages that were handed to the target once more, after a failure."""
     repeated: int = 0

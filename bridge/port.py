@@ -115,7 +115,8 @@ class Target(Protocol):
     """Whether a message that is sent again is not there twice."""
 
     async def open(self) -> Accepted | None:
-        """Connect.  What it remembers is left out of what it is given; None: it remembers nothing, or finds out by itself.
+        """Connect.  What it remembers is left out of what it is given; None: it remembers nothing, or finds out by itself.  One that
+        remembers refuses nothing: what it had refused before a crash would count as accepted.
 
         Raises Unavailable, Misconfigured."""
 

@@ -9,7 +9,21 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import PlainTextResponse, Response
 
-from actors.admin import clients, durable_storage, errors, figures, groups, health, node, page, session_tools, sessions, stores, topics
+from actors.admin import (
+    bridges,
+    clients,
+    durable_storage,
+    errors,
+    figures,
+    groups,
+    health,
+    node,
+    page,
+    session_tools,
+    sessions,
+    stores,
+    topics,
+)
 from actors.admin.broker import Broker
 from actors.admin.errors import bad_request
 from actors.admin.guard import Guard, Rules
@@ -69,7 +83,7 @@ def make_app(broker: Broker, of_health: Health) -> FastAPI:
     )  # fmt: skip
     errors.add(app)
     health.add(app, broker, of_health)
-    for resource in (durable_storage, clients, sessions, session_tools, groups, topics, stores, node, figures):
+    for resource in (durable_storage, clients, sessions, session_tools, groups, bridges, topics, stores, node, figures):
         resource.add(app, broker)
     page.add(app)
 

@@ -26,10 +26,12 @@ from actors.metrics.of_node import Value
 from actors.metrics.of_survey import LAG_BOUNDS, LOSS_BOUNDS, TOLD_MAX, Surveyed, of_survey
 from actors.topology import Topology
 from config.admin import Admin
+from sessions.origins import PREFIX
 
 if TYPE_CHECKING:
     from actors.inquiry.lag import Lag
 
+BRIDGE: Final = PREFIX.decode()
 SHARE: Final = 0.1
 """Of one core."""
 FIRST_AFTER_S: Final = 10.0
@@ -130,10 +132,13 @@ class _Finding:
         self._furthest = _First()
         self._soonest = _First()
         self._oldest_at_ms: int | None = None
+        self._bridges: list[Lag] = []
 
     def add(self, lag: Lag) -> None:
         self._sessions += 1
         self._by_lag[bisect_left(LAG_BOUNDS, lag.messages)] += 1
+        if lag.client.startswith(BRIDGE):
+            self._bridges.append(replace(lag, subscriptions=()))
         if not lag.messages:
             return
         self._behind += 1
@@ -148,6 +153,7 @@ class _Finding:
         return Surveyed(
             self._began_at_ms, _now_ms(), self._sessions, self._behind, _summed(self._by_lag), _summed(self._by_loss),
             self._furthest.in_order(), self._soonest.in_order(), self._oldest_at_ms, missing,
+            tuple(self._bridges),
         )  # fmt: skip
 
 

@@ -42,6 +42,9 @@ FRESH_S: Final = 10.0
 STOPPED_WITHIN_S: Final = 15.0
 ONLINE_WITHIN_S: Final = 20.0
 _LOOK_EVERY_S: Final = 0.1
+LOCAL_TYPES: Final = ("jsonl", "parquet", "plugin")
+"""Those whose target is this machine itself."""
+SECRET_PREFIX: Final = "env:HOLDFAST_BRIDGE_"
 _HEADER: Final = "# Written by `holdfast bridge` and by REST; counts more than the file of the configuration.\n"
 Tables = dict[str, Any]
 
@@ -117,8 +120,11 @@ def _kept(data_dir: Path) -> list[str]:
 # ---------------------------------------------------------------------------------------------------- what is set
 
 
-async def add(topology: Topology, name: str, given: Mapping[str, object]) -> None:
-    """given: settings by their keys, below the name of the bridge.  Raises Refused."""
+async def add(topology: Topology, name: str, given: Mapping[str, object], *, from_afar: bool = False) -> None:
+    """given: settings by their keys, below the name of the bridge.  from_afar: asked by somebody who may have no account on this machine.
+    Raises Refused."""
+    if from_afar:
+        _check_from_afar(given)
     if not is_name(name):
         raise Refused("the name of a bridge takes 1 to 64 letters, digits, _ and -.")
     if name in settings_in_force(topology).bridges:
@@ -131,6 +137,19 @@ async def add(topology: Topology, name: str, given: Mapping[str, object]) -> Non
         tables[name] = table
 
     await asyncio.to_thread(change, topology, adds)
+
+
+def _check_from_afar(given: Mapping[str, object]) -> None:
+    """A key of the API is no account on this machine: it writes no files, runs no code, and reads no secrets but those meant for it."""
+    if given.get("type", "jsonl") in LOCAL_TYPES:
+        raise Refused(f"a bridge of type {', '.join(LOCAL_TYPES)} is made by a command on the broker's machine, not over HTTP.")
+    for key, value in given.items():
+        found = setting_of(f"{BRIDGES.prefix}x.{key}")
+        if found is not None and found.kind == "secret" and value and not str(value).startswith(SECRET_PREFIX):
+            raise Refused(
+                f"{key}: over HTTP a secret lies in a variable of the broker's environment whose name begins with "
+                f"{SECRET_PREFIX.removeprefix('env:')}."
+            )
 
 
 async def set_paused(topology: Topology, name: str, paused: bool) -> None:

@@ -41,8 +41,9 @@ from bridge.events import (
 )
 from bridge.lane import Doing
 from bridge.options import Options
-from bridge.port import Batch, Context, Misconfigured, Target, Unavailable
+from bridge.port import Batch, Context, Message, Misconfigured, Target, Unavailable
 from bridge.targets import make_target
+from bridge.targets.origins import passed_store
 from bridge.transform import transform_of
 from config.bridges import Bridge
 from mqtt.decode import DecodeError
@@ -98,7 +99,8 @@ class Runner:
         self.default_dead_letter_topic = dead_letter_topic
         self._dead_letter_topic = settings.dead_letter_topic or dead_letter_topic
         self._place = place
-        self.core = BridgeCore(_options(settings, self._dead_letter_topic), transform_of(settings.transform), random.Random())
+        self._transform = transform_of(settings.transform)
+        self.core = BridgeCore(_options(settings, self._dead_letter_topic), self._made, random.Random())
         self._bytes_max = int(settings.inflight_bytes_max)
         self._session: BridgeSession | None = None
         self.online = False
@@ -206,6 +208,12 @@ class Runner:
         else:
             self._has_room.clear()
         self._say_breaker()
+
+    def _made(self, message: Message) -> Message | None:
+        """As the target gets it; not at all when it has come from this store, by way of other brokers."""
+        if message.user_properties and passed_store(message.user_properties, self._place.store(self.name)[0]):
+            return None
+        return self._transform(message)
 
     def _say_breaker(self) -> None:
         state = "closed" if self.core.breaker(now_ms()) == "closed" else "open"

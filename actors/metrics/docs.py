@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from actors.metrics import of_gateway, of_node, of_process, of_session, of_shard, of_site, of_survey
+from actors.metrics import of_bridge, of_gateway, of_node, of_process, of_session, of_shard, of_site, of_survey
 from actors.metrics.catalogue import NOT_HERE
 from actors.metrics.names import Metric
 
@@ -22,6 +22,7 @@ def page(before: str) -> str:
         ("Gateways", of_gateway.METRICS),
         ("Session actors", of_session.METRICS),
         ("Shards", tuple([each for each in shard if each.name.startswith("holdfast_")])),
+        ("Bridges", of_bridge.METRICS),
         ("Several sites", of_site.METRICS),
         ("Shards, under EMQX's names", tuple([each for each in shard if not each.name.startswith("holdfast_")])),
     ]

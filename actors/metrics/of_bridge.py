@@ -16,7 +16,7 @@ COUNTERS: Final = counters("holdfast_bridge", "bridge", {
     "delivered": "Messages that its target has accepted.",
     "delivered_bytes": "Bytes of their payloads.",
     "batches": "Batches that were handed to the target.",
-    "left_out": "Messages that `transform.where` has left out.",
+    "left_out": "Messages that `transform.where` has left out, or that had come from this store by way of other brokers.",
     "retried": "Messages that were handed to the target once more, after a failure.",
     "repeated": "Messages that came again after a crash and that the target knew that it had.",
     "refused": "Messages that the target refused for good, or that could not be transformed.",

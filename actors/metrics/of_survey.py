@@ -54,7 +54,19 @@ BY_LOSS: Final = Metric(
 AGE: Final = Metric("holdfast_survey_age_seconds", "gauge", (), "How old the oldest of these figures are: since the last survey began.")
 TOOK: Final = Metric("holdfast_survey_seconds", "gauge", (), "How long that survey took.")
 AWAY: Final = Metric("holdfast_survey_processes_away", "gauge", (), "Processes that did not answer it; their sessions are not in it.")
-METRICS: Final = (LAG, BYTES, SECONDS, LOSS, OLDEST, BY_LAG, BY_LOSS, AGE, TOOK, AWAY)
+_BRIDGE: Final = ("bridge",)
+BRIDGE_LAG: Final = Metric("holdfast_bridge_lag_messages", "gauge", _BRIDGE, "Messages that are stored for a bridge and not carried.")
+BRIDGE_BYTES: Final = Metric(
+    "holdfast_bridge_lag_bytes", "gauge", _BRIDGE, "Bytes of those that are not in its memory, as they are stored."
+)
+BRIDGE_SECONDS: Final = Metric("holdfast_bridge_lag_seconds", "gauge", _BRIDGE, "Age of the oldest of those, as of the survey.")
+BRIDGE_LOSS: Final = Metric(
+    "holdfast_bridge_time_to_loss_seconds", "gauge", _BRIDGE,
+    "How long until something is lost that a bridge has not carried, at least. Nothing where nothing is lost.",
+)  # fmt: skip
+METRICS: Final = (
+    LAG, BYTES, SECONDS, LOSS, OLDEST, BY_LAG, BY_LOSS, BRIDGE_LAG, BRIDGE_BYTES, BRIDGE_SECONDS, BRIDGE_LOSS, AGE, TOOK, AWAY,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +75,7 @@ class Surveyed:
 
     by_lag, by_loss: how many there are up to each of the bounds, and in all; of by_loss those that lose something. behind: sessions with
     anything unread or unfinished. furthest, soonest: TOLD_MAX at most, by lag and by time to loss, without their subscriptions.
-    missing: processes that did not answer.
+    bridges: sessions of bridges, the same.  missing: processes that did not answer.
     """
 
     began_at_ms: int
@@ -76,6 +88,7 @@ class Surveyed:
     soonest: tuple[Lag, ...]
     oldest_at_ms: int | None
     missing: tuple[str, ...]
+    bridges: tuple[Lag, ...] = ()
 
 
 def of_survey(surveyed: Surveyed | None, now_ms: int, name_clients: bool) -> Iterator[Value]:
@@ -89,6 +102,13 @@ def of_survey(surveyed: Surveyed | None, now_ms: int, name_clients: bool) -> Ite
         yield SECONDS, labels, (lag.behind_ms or 0) / 1000
     for rank, lag in enumerate(surveyed.soonest[:TOP], 1):
         yield LOSS, (str(rank), lag.client if name_clients else ""), (lag.loss_in_ms or 0) / 1000
+    for lag in surveyed.bridges:
+        name = (lag.client.partition("/")[2],)
+        yield BRIDGE_LAG, name, lag.messages
+        yield BRIDGE_BYTES, name, lag.unread_bytes
+        yield BRIDGE_SECONDS, name, (lag.behind_ms or 0) / 1000
+        if lag.loss_in_ms is not None:
+            yield BRIDGE_LOSS, name, lag.loss_in_ms / 1000
     yield OLDEST, (), max(0, now_ms - surveyed.oldest_at_ms) / 1000 if surveyed.oldest_at_ms is not None else 0
     yield from _by(BY_LAG, LAG_BOUNDS, surveyed.by_lag)
     yield from _by(BY_LOSS, LOSS_BOUNDS, surveyed.by_loss)
