@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from actors import ROOT
 from actors.bridge.runner import STATE_DIR
 from actors.bridge.server import STATUS_FILE
 from actors.bridge.session import client_id
@@ -157,6 +156,8 @@ async def set_paused(topology: Topology, name: str, paused: bool) -> None:
     if name not in settings_in_force(topology).bridges:
         raise Refused(f"there is no bridge {name}.")
     await asyncio.to_thread(change, topology, lambda tables: tables.setdefault(name, {}).update(paused=paused))
+    if paused:
+        await _stopped(topology, name)
 
 
 async def remove(asking: Asking, name: str) -> bool:
@@ -231,9 +232,9 @@ def _alone(data_dir: Path) -> Iterator[None]:
 
 
 def _put_in_force(topology: Topology) -> None:
-    # A process of its own: it has a log of its own, and reads what this one may have read otherwise.
+    # A process of its own, as it has a log of its own.
     command = [sys.executable, "-P", "-m", "actors.reload", str(topology.run_dir), "bridges"]
-    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=topology.data_dir, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Refused(done.stderr.strip() or "the configuration cannot be put in force; see reload.log.")
 

@@ -73,12 +73,14 @@ class Bridge:
 
 
 def test_a_message_is_acknowledged_when_the_target_has_it_and_forgotten_when_that_is_known() -> None:
+    """PUBREC, PUBREL, PUBCOMP."""
     bridge = Bridge()
     bridge.is_open()
     assert bridge.core.held == 0 and not bridge.core._items
 
 
 def test_a_batch_leaves_when_it_is_full_or_has_waited_and_one_at_a_time() -> None:
+    """The next one leaves when its lane is free."""
     bridge = Bridge()
     bridge.is_open()
     assert bridge.does(arrived(2, 3, 4, 5, 6)) == [Deliver(0, batch(2, 3, 4))]
@@ -94,6 +96,7 @@ def test_nothing_is_waited_for_that_the_broker_will_not_send() -> None:
 
 
 def test_what_was_not_taken_comes_first_again() -> None:
+    """Before what has come since."""
     bridge = Bridge()
     bridge.is_open()
     bridge.does(arrived(2, 3, 4))
@@ -121,6 +124,7 @@ def test_what_fails_is_tried_again_later_and_later_and_first() -> None:
 
 
 def test_it_waits_as_long_as_the_target_says_and_at_once_for_the_longest_when_somebody_must_act() -> None:
+    """Retry-After is longer than any interval of ours; a wrong password is not tried often."""
     bridge = Bridge()
     bridge.does(arrived(1))
     _, wake = bridge.does(Failed(0, "busy", retry_after_ms=5_000))
@@ -135,6 +139,7 @@ def lanes(count: int = 3) -> Bridge:
 
 
 def test_when_the_breaker_is_open_one_lane_alone_tries() -> None:
+    """The others begin again when it has delivered something."""
     bridge = lanes()
     topics = [str(n) for n in range(20)]
     opened = [
@@ -163,6 +168,7 @@ def test_when_the_breaker_is_open_one_lane_alone_tries() -> None:
 
 @pytest.mark.parametrize("by", ["topic", "publisher", "key"])
 def test_what_is_alike_takes_one_lane(by: str) -> None:
+    """So its order stays."""
     bridge = Bridge(Options(lanes=4, lanes_by=by))  # type: ignore[arg-type]
     found = [bridge.core._lane_of(message(n, "t", publisher="p")) for n in range(10)]
     assert len(set(found)) == 1
@@ -202,6 +208,7 @@ def test_in_a_new_epoch_everything_begins_anew() -> None:
 
 
 def test_what_is_left_out_is_acknowledged() -> None:
+    """Nobody else gets it either."""
     bridge = Bridge(left_out=2)
     bridge.is_open()
     assert bridge.does(arrived(2)) == [Acknowledge([102])]
@@ -231,6 +238,7 @@ def test_a_dead_letter_that_is_refused_ends() -> None:
 
 
 def test_no_more_messages_are_handed_on_than_the_rate_allows() -> None:
+    """A second's worth may go at once."""
     bridge = Bridge(Options(batch_count_max=100, linger_ms=0, rate_max=10))
     numbers = range(1, 31)
     bridge.does(arrived(*numbers))
@@ -248,6 +256,7 @@ def test_no_more_messages_are_handed_on_than_the_rate_allows() -> None:
 
 
 def test_nothing_is_begun_any_more_when_it_is_about_to_stop() -> None:
+    """What is under way is finished."""
     bridge = Bridge()
     bridge.is_open()
     bridge.does(arrived(2, 3, 4))

@@ -62,6 +62,7 @@ async def test_opened_again_it_says_what_it_has(tmp_path: Path) -> None:
 
 
 async def test_a_line_may_be_longer_than_what_is_read_at_once(tmp_path: Path) -> None:
+    """The end of the file is looked for backwards."""
     one = target(tmp_path)
     await one.open()
     await one.deliver(batch(1, 2, payload=b"x" * 200_000))
@@ -72,6 +73,7 @@ async def test_a_line_may_be_longer_than_what_is_read_at_once(tmp_path: Path) ->
 
 
 async def test_a_file_that_is_full_gets_a_number_and_what_it_has_still_counts(tmp_path: Path) -> None:
+    """Also when the new one is empty."""
     one = target(tmp_path, file_bytes_max=4096)
     await one.open()
     for n in range(1, 9):
@@ -98,6 +100,7 @@ async def test_a_file_of_somebody_else_is_added_to(tmp_path: Path) -> None:
 
 
 async def test_one_file_is_written_by_one_bridge(tmp_path: Path) -> None:
+    """A second one waits until it is free."""
     one, other = target(tmp_path), target(tmp_path)
     await one.open()
     with pytest.raises(Unavailable, match="being written by another"):
@@ -109,6 +112,7 @@ async def test_one_file_is_written_by_one_bridge(tmp_path: Path) -> None:
 
 
 async def test_a_directory_in_its_place_is_a_matter_for_people(tmp_path: Path) -> None:
+    """Trying again soon is of no use."""
     (tmp_path / "x.jsonl").mkdir()
     with pytest.raises(Misconfigured, match="cannot be written"):
         await target(tmp_path, "x.jsonl").open()

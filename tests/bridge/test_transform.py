@@ -21,6 +21,7 @@ def made(message: Message = MESSAGE, **expressions: str) -> Message | None:
 
 
 def test_without_words_a_message_stays_and_its_key_is_its_topic() -> None:
+    """The usual case costs no document."""
     assert made() == MESSAGE._replace(key="plant/3/temp")
 
 
@@ -37,6 +38,7 @@ def test_without_words_a_message_stays_and_its_key_is_its_topic() -> None:
     ],
 )
 def test_where_leaves_out_what_it_is_false_or_empty_for(where: str, kept: bool) -> None:
+    """By anything that a message is."""
     assert (made(where=where) is not None) is kept
 
 
@@ -51,11 +53,13 @@ def test_where_leaves_out_what_it_is_false_or_empty_for(where: str, kept: bool) 
     ],
 )
 def test_a_payload_is_a_string_as_it_is_and_anything_else_as_json(payload: str, expected: bytes) -> None:
+    """No quotes around what is text already."""
     found = made(payload=payload)
     assert found is not None and found.payload == expected
 
 
 def test_topics_and_keys_are_templates() -> None:
+    """Braces in the text are doubled."""
     found = made(topic="site/{levels[1]}/{properties.site}", key="{publisher}:{payload.t}")
     assert found is not None and (found.topic, found.key) == ("site/3/north", "meter-7:21.5")
     found = made(topic="{{{levels[0]}}}")
@@ -72,12 +76,14 @@ def test_topics_and_keys_are_templates() -> None:
     ],
 )
 def test_what_cannot_be_made_of_a_message_is_said_in_one_sentence(expressions: dict[str, str], why: str) -> None:
+    """It becomes the reason of a dead letter."""
     with pytest.raises(Unfit) as refused:
         transform_of(Transform(**expressions))(MESSAGE)
     assert why in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_a_payload_that_is_no_json_is_text_and_one_that_is_no_text_is_null() -> None:
+    """Nothing is guessed."""
     found = made(MESSAGE._replace(payload=b"open"), payload="join(' ', [payload, publisher])")
     assert found is not None and found.payload == b"open meter-7"
     assert made(MESSAGE._replace(payload=b"\xff"), where="payload") is None
@@ -85,6 +91,7 @@ def test_a_payload_that_is_no_json_is_text_and_one_that_is_no_text_is_null() -> 
 
 @pytest.mark.parametrize("template", ["{", "}", "{}", "a{b", "a}b", "{a{b}}"])
 def test_braces_that_do_not_fit_are_no_template(template: str) -> None:
+    """It is refused before anything is carried."""
     assert pieces_of(template) is None
 
 
@@ -92,5 +99,6 @@ def test_braces_that_do_not_fit_are_no_template(template: str) -> None:
     ("key", "value"), [("where", "a ="), ("payload", "{"), ("topic", "x/{"), ("topic", "x/{a =}"), ("key", "{a =}")]
 )  # fmt: skip
 def test_an_expression_that_is_none_is_refused_with_the_configuration(key: str, value: str) -> None:
+    """By the key that it stands at."""
     with pytest.raises(ConfigError, match=rf"bridges\.b\.transform\.{key}"):
         load(sets=("bridges.b.filter=a", "bridges.b.jsonl.path=x", f"bridges.b.transform.{key}={value}"), environ={})

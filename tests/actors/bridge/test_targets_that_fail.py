@@ -88,6 +88,7 @@ async def test_what_comes_while_the_target_is_away_is_there_in_order_when_it_is_
 
 
 async def test_a_target_that_takes_too_long_is_given_the_batch_again(tmp_path: Path) -> None:
+    """By a new connection."""
     name = new_name()
     book(name).slow_s = 5.0
     async with OneLoop(tmp_path, sets=sets(name, "deliver_timeout=100ms")) as broker, Bridges(broker) as server:
