@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
+from actors.admin.app import make_app
+from actors.admin.broker import Broker
+from actors.admin.guard import BY
+from actors.admin.health import Health
 from actors.bridge import managing
 from actors.bridge.managing import Refused
 from actors.bridge.server import BridgeServer
 from actors.inquiry.asking import Asking
 from actors.origin import Origin, write_origin
 from actors.snapshot import settings_in_force
-from config.load import BRIDGES_FILE
+from config.load import BRIDGES_FILE, load
 from tests.actors.bridge.carried import Bridges, until
 from tests.actors.one_loop import OneLoop
+from tests.admin.asked import Answer, ask
 from tests.broker.replaying import Replayer
+from tests.cli.test_asked import lines, said, told
+from tests.cli.test_leases import announce
 
 pytestmark = [pytest.mark.slow]
 
@@ -101,3 +111,66 @@ async def test_a_key_of_the_api_is_no_account_on_the_machine(tmp_path: Path, set
     async with managed(tmp_path) as (broker, _):
         with pytest.raises(Refused, match=why):
             await managing.add(broker.topology, "b", settings, from_afar=True)
+
+
+async def test_a_bridge_is_made_paused_moved_and_ended_over_http_and_by_command(tmp_path: Path) -> None:
+    """What cannot be is one sentence, with the code of commands and of HTTP."""
+    async with managed(tmp_path) as (loop, _):
+        announce(loop)
+        assert lines(await said(tmp_path, "bridge", "ls")) == ["there are no bridges"]
+        (line,) = lines(await said(tmp_path, "bridge", "add", "out", "filter=a/#", "jsonl.path=out.jsonl", "linger=1ms"))
+        assert line == "out is there: from now on what matches is kept for it"
+        writer = await Replayer.connect(loop.port, "writer", 5, expiry_s=0)
+        await writer.published("a/1", "one")
+        await until(tmp_path, 1)
+        for words, code, sentence in (
+            (("add", "out", "filter=b"), 1, "there is a bridge out already"),
+            (("add", "b", "filter=b"), 1, "bridges.b.jsonl.path"),
+            (("add", "b", "filtre=b"), 2, "is no setting of a bridge"),
+            (("rewind", "out", "--to", "noon", "--yes"), 2, "noon"),
+            (("rm", "out", "--json"), 2, "say --yes"),
+            (("show", "no"), 1, "there is no bridge no"),
+            (("pause", "no"), 1, "there is no bridge no"),
+            (("rm", "no", "--yes"), 1, "there is no bridge no"),
+        ):
+            refused = await said(tmp_path, "bridge", *words)
+            assert refused.exit_code == code and sentence in refused.stderr, (words, refused.stderr)
+        shown = await told(tmp_path, "bridge", "show", "out")
+        assert shown["state"] == "running" and shown["settings"]["filter"] == "a/#" and shown["lag"]["messages"] == 0
+        assert lines(await said(tmp_path, "bridge", "lag", "out")) == ["out is not behind"]
+        assert (await told(tmp_path, "bridge", "rewind", "out", "--to", "earliest", "--yes"))["what"] == "rewind"
+        assert [each["payload"] for each in await until(tmp_path, 2)] == ["one", "one"]
+        assert (await told(tmp_path, "bridge", "skip", "out", "--to", "latest", "--yes"))["what"] == "skip"
+
+        broker = Broker(loop.topology, load(environ={}))
+        health = Health(broker)
+        app = make_app(broker, health)
+
+        async def keyed(scope: Scope, receive: Receive, send: Send) -> None:
+            await app({**scope, BY: "key:ops"}, receive, send)
+
+        async def asked(method: str, target: str = "", body: Any = None) -> Answer:
+            parts = [json.dumps(body).encode() if body is not None else b""]
+            return await ask(keyed, f"/api/v5/bridges{target}", method, {"content-type": "application/json"}, parts)
+
+        try:
+            (listed,) = (await asked("GET")).json["data"]
+            assert (listed["name"], listed["state"], listed["type"]) == ("out", "running", "jsonl")
+            assert (await asked("GET", "/out")).json["lag"]["messages"] == 0
+            assert (await asked("POST", "/out/pause")).json == {"paused": True}
+            assert (await asked("GET", "/out")).json["state"] == "paused"
+            assert (await asked("POST", "/out/resume")).json == {"paused": False}
+            for method, target, body, status in (
+                ("GET", "/no", None, 404), ("POST", "/no/pause", None, 404), ("POST", "/no/rewind", {"to": "1h"}, 404),
+                ("POST", "/out/rewind", {"to": "noon"}, 400), ("POST", "", {"name": "b", "settings": {"filtre": "b"}}, 400),
+                ("POST", "", {"name": "b", "settings": {"filter": "b", "jsonl.path": "x"}}, 409), ("DELETE", "/no", None, 404),
+            ):  # fmt: skip
+                answer = await asked(method, target, body)
+                assert answer.status == status, (method, target, answer.json)
+            assert (await asked("POST", "/out/rewind", {"to": "earliest"})).json["what"] == "rewind"
+            assert (await asked("DELETE", "/out")).json == {"session_ended": True}
+            assert (await asked("GET")).json["data"] == []
+        finally:
+            await health.stop()
+            await broker.close()
+        await writer.close()
