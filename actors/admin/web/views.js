@@ -1,6 +1,7 @@
 // All views by their addresses, in the order of the navigation.
 
 import { showAlarms } from "./view_alarms.js";
+import { showBridges } from "./view_bridges.js";
 import { showClient } from "./view_client.js";
 import { showClients } from "./view_clients.js";
 import { showGenerations } from "./view_generations.js";
@@ -19,6 +20,7 @@ export const VIEWS = [
   { path: "generations", title: "Generations", show: showGenerations, listed: true },
   { path: "retained", title: "Retained", show: showRetained, listed: true },
   { path: "shards", title: "Shards", show: showShards, listed: true },
+  { path: "bridges", title: "Bridges", show: showBridges, listed: true },
   { path: "alarms", title: "Alarms", show: showAlarms, listed: true, apart: true },
   { path: "client", title: "Client", show: showClient },
   { path: "search", title: "Search", show: showSearch },
