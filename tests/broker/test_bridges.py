@@ -20,7 +20,8 @@ MESSAGES = 150
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """Those that are whole: one may be being written."""
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
 
 async def until(path: Path, count: int) -> list[dict[str, Any]]:

@@ -21,8 +21,9 @@ def sets(name: str = "out", topic_filter: str = "a/#", *more: str) -> tuple[str,
 
 
 def lines(data_dir: Path, name: str = "out") -> list[Line]:
+    """Those that are whole: one may be being written."""
     path = data_dir / f"{name}.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
 
 async def until(data_dir: Path, count: int, name: str = "out", within_s: float = 60) -> list[Line]:
