@@ -21,8 +21,9 @@ from pipeline.java import JavaMissing, find_java
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ROOT / "deploy" / "debian-packages.txt"
-# Debian keeps servers such as mosquitto in /usr/sbin, which is not on everybody's PATH.
-SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+# Debian keeps servers such as mosquitto in /usr/sbin, which is not on everybody's PATH, and those of PostgreSQL by their version.
+_DATABASES = [str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
+SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", *_DATABASES])
 SYSTEM_CURE = "make system-deps"
 
 _PACKAGE_LINE = re.compile(r"^(?P<package>[a-z0-9][a-z0-9+.-]*)\s+#\s*(?P<need>[a-z0-9-]+):\s*(?P<commands>.+)$")
