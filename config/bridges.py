@@ -10,6 +10,7 @@ from typing import Final, Literal, Self
 
 from pydantic import model_validator
 
+from config.bridge_kinds import Http, Mqtt, Parquet, Postgresql
 from config.bridge_targets import Jsonl, Plugin
 from config.fields import Flag, Section, Whole, conflict, setting
 from config.values import INFINITY, Count, Duration, Size
@@ -93,7 +94,7 @@ def _compiles(expression: str) -> bool:
 
 
 class Bridge(Section):
-    type: Literal["jsonl", "plugin"] = setting(
+    type: Literal["jsonl", "parquet", "mqtt", "http", "postgresql", "plugin"] = setting(
         "jsonl", "What kind of target it is; the section of that name has its settings.", effect="at once"
     )
     paused: Flag = setting(
@@ -182,6 +183,10 @@ class Bridge(Section):
     )
     transform: Transform = setting(Transform(), "What becomes of a message on its way.")
     jsonl: Jsonl = setting(Jsonl(), "For jsonl: a file on this machine, one JSON object a line.")
+    parquet: Parquet = setting(Parquet(), "For parquet: files in a directory of this machine.")
+    mqtt: Mqtt = setting(Mqtt(), "For mqtt: another broker.")
+    http: Http = setting(Http(), "For http: a server that is sent requests.")
+    postgresql: Postgresql = setting(Postgresql(), "For postgresql: a table of a database.")
     plugin: Plugin = setting(Plugin(), "For plugin: a target of your own.")
 
     @property

@@ -10,7 +10,11 @@ from bridge.port import Context, Misconfigured, Target
 from config.bridges import Bridge
 
 KINDS: Final[dict[str, str]] = {
+    "http": "bridge.targets.http:HttpTarget",
     "jsonl": "bridge.targets.jsonl:JsonlTarget",
+    "mqtt": "bridge.targets.mqtt:MqttTarget",
+    "parquet": "bridge.targets.parquet:ParquetTarget",
+    "postgresql": "bridge.targets.postgresql:PostgresqlTarget",
 }
 
 

@@ -184,8 +184,8 @@ class HttpTarget:
         if settings.authorization:
             try:
                 headers["Authorization"] = self._context.secret(settings.authorization).decode()
-            except (KeyError, ValueError) as error:
-                raise Misconfigured(f"the header Authorization cannot be had: {error}") from None
+            except (KeyError, ValueError):
+                raise Misconfigured(f"the header Authorization is not at {settings.authorization}, or is not text") from None
         return headers
 
     def _identity(self, message: Message) -> str:

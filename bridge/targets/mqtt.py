@@ -170,8 +170,8 @@ def password_of(settings: Mqtt, context: Context) -> str | None:
         return context.secret(settings.password).decode()
     except UnicodeDecodeError:
         raise Misconfigured("the password of the broker's user is not text in UTF-8") from None
-    except ValueError as error:
-        raise Misconfigured(f"the password of the broker's user cannot be had: {error}") from None
+    except KeyError:
+        raise Misconfigured(f"the password of the broker's user is not at {settings.password}") from None
 
 
 def of_origin(context: Context) -> str:

@@ -2,7 +2,7 @@
 
 A message is accepted when it is synced into a spool beside the files (`bridge.targets.spool`), which knows how far this lane is.  Once it
 is full, or old, it becomes a file: written beside, synced, renamed to a name made of the first and the last number in it, and only then is
-the spool begun again.  After a crash between these two the same file is written again, under the same name.
+the spool begun again.  After a crash between these two the file is there when the spool is opened, which so is begun again then.
 
     PATH/BRIDGE-LANE-EPOCH-FIRST-LAST.parquet    EPOCH: a digest; numbers of deliveries, with zeros in front, so that names sort by them
     PATH/.holdfast-BRIDGE-LANEofLANES.spool      and its .lock: what is no file yet; readers leave out such names
@@ -152,6 +152,7 @@ class _Files:
         self._lock = _locked(path / f"{name}.lock")
         try:
             self.spool = Spool(path / f"{name}.spool")
+            self._begin_after_crash(self.spool, context.lane)
             if context.lane == 0:
                 self._finish_of_other_lanes()
         except BaseException:
@@ -189,18 +190,25 @@ class _Files:
         """All rows of the spool are a file, and the spool is empty."""
         assert spool.last is not None
         beside = self._path / f"_{self._context.bridge}-{lane}.part"
-        first = self._write(spool, beside)
-        epoch = hashlib.blake2b(spool.last.epoch.encode(), digest_size=4).hexdigest()
-        name = f"{self._context.bridge}-{lane}-{epoch}-{first:020}-{spool.last.number:020}.parquet"
+        self._write(spool, beside)
         with beside.open("rb") as file:
             os.fsync(file.fileno())
-        os.rename(beside, self._path / name)
+        os.rename(beside, self._named(spool, lane))
         sync_directory(self._path)
         spool.begin_again(time.time_ns() // 1_000_000)
 
-    def _write(self, spool: Spool, path: Path) -> int:
-        """The number of its first row."""
-        first = -1
+    def _named(self, spool: Spool, lane: int) -> Path:
+        """The file that the rows of this spool are, or become."""
+        assert spool.last is not None
+        epoch = hashlib.blake2b(spool.last.epoch.encode(), digest_size=4).hexdigest()
+        return self._path / f"{self._context.bridge}-{lane}-{epoch}-{spool.first:020}-{spool.last.number:020}.parquet"
+
+    def _begin_after_crash(self, spool: Spool, lane: int) -> None:
+        if spool.rows and self._named(spool, lane).exists():
+            sync_directory(self._path)
+            spool.begin_again(time.time_ns() // 1_000_000)
+
+    def _write(self, spool: Spool, path: Path) -> None:
         group: list[Any] = []
         rows = size = 0
         compression = self._settings.compression
@@ -208,7 +216,6 @@ class _Files:
             for head, data in spool.frames():
                 if not head.rows:
                     continue
-                first = head.first if first < 0 else first
                 group.append(self._arrow.ipc.open_stream(data).read_all())
                 rows, size = rows + head.rows, size + len(data)
                 if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
@@ -216,7 +223,6 @@ class _Files:
                     group, rows, size = [], 0, 0
             if group:
                 writer.write_table(self._arrow.concat_tables(group))
-        return first
 
     def _finish_of_other_lanes(self) -> None:
         """The bridge had another number of connections before: what these have left becomes files."""
@@ -228,6 +234,7 @@ class _Files:
             try:
                 spool = Spool(path)
                 try:
+                    self._begin_after_crash(spool, int(found["lane"]))
                     if spool.rows:
                         self._finish(spool, int(found["lane"]))
                 finally:

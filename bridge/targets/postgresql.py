@@ -79,8 +79,8 @@ class PostgresqlTarget:
         settings = self._settings
         try:
             password = self._context.secret(settings.password).decode() if settings.password else None
-        except (KeyError, ValueError) as error:
-            raise Misconfigured(f"the password of the database's user cannot be had: {error}") from None
+        except (KeyError, ValueError):
+            raise Misconfigured(f"the password of the database's user is not at {settings.password}, or is not text") from None
         try:
             # asyncpg reads certificates that the address names on the loop: a few small files, once for each connection.
             self._connection = connection = await asyncpg.connect(

@@ -49,6 +49,8 @@ class Spool:
     def _recover(self) -> None:
         self.last: Head | None = None
         """Of the last frame."""
+        self.first = 0
+        """The number of its first row."""
         self.oldest_ms = 0
         """When its first row came; 0: it has none."""
         self.rows = 0
@@ -122,6 +124,7 @@ class Spool:
     def _count(self, head: Head, size: int) -> None:
         self.last = head
         if head.rows:
+            self.first = self.first if self.rows else head.first
             self.oldest_ms = self.oldest_ms or head.at_ms
             self.rows += head.rows
             self.bytes += size

@@ -42,7 +42,12 @@ class Cluster:
     def start(self) -> None:
         program = find_program("postgres")
         assert program is not None
-        settings = {"listen_addresses": "", "unix_socket_directories": str(self.directory), "shared_buffers": "16MB", "max_connections": "20"}
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.directory),
+            "shared_buffers": "16MB",
+            "max_connections": "20",
+        }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(

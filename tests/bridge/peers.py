@@ -19,11 +19,13 @@ from aiohttp import web
 from benchmarks.brokers import Mosquitto
 from bridge.port import Batch, Message, Target
 from bridge.targets.http import HttpTarget
+from bridge.targets.jsonl import JsonlTarget
 from bridge.targets.mqtt import MqttTarget
 from bridge.targets.origins import IDENTITY
 from bridge.targets.parquet import ParquetTarget
 from bridge.targets.postgresql import PostgresqlTarget
 from config.bridge_kinds import Http, Mqtt, Parquet, Postgresql
+from config.bridge_targets import Jsonl
 from tests.bridge.batches import STORE, context, message
 from tests.bridge.databases import Cluster
 from tests.bridge.proxy import Proxy
@@ -216,7 +218,20 @@ class PostgresqlPeer(Peer):
         program = find_program("psql")
         assert program is not None
         name = database or self.database
-        command = [program, "-X", "-At", "-F", "\t", "-v", "ON_ERROR_STOP=1", "-h", str(self.cluster.directory), "-U", self.cluster.user, name]
+        command = [
+            program,
+            "-X",
+            "-At",
+            "-F",
+            "\t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-h",
+            str(self.cluster.directory),
+            "-U",
+            self.cluster.user,
+            name,
+        ]
         done = subprocess.run([*command, "-c", statement], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return [line.split("\t") for line in done.stdout.splitlines()]
@@ -249,6 +264,22 @@ class PostgresqlPeer(Peer):
         assert self.proxy is not None
         await self.proxy.cut()
         await asyncio.to_thread(self.sql, f"DROP DATABASE {self.database} WITH (FORCE)", "postgres")
+
+
+class JsonlPeer(Peer):
+    cuts = False
+
+    async def start(self) -> None:
+        self.path = self.directory / "out.jsonl"
+
+    def target(self) -> Target:
+        return JsonlTarget(Jsonl(path="out.jsonl", file_bytes_max=16_384), context(self.directory))
+
+    async def got(self) -> list[Got]:
+        """Files that are full in the order of their numbers, then the one that is written."""
+        full = sorted(self.directory.glob("out.jsonl.*"), key=lambda path: int(path.suffix[1:]))
+        rows = [json.loads(line) for path in [*full, self.path] if path.exists() for line in path.read_text().splitlines()]
+        return [(f"{STORE}/{row['shard']}/{row['position']}", row["payload"].encode()) for row in rows]
 
 
 class ParquetPeer(Peer):

@@ -13,6 +13,7 @@ from bridge.port import Batch, Misconfigured, Outcome, Target, Unavailable
 from tests.bridge.batches import batch
 from tests.bridge.databases import Cluster
 from tests.bridge.peers import (
+    JsonlPeer,
     Mosquitto3Peer,
     MosquittoPeer,
     ParquetPeer,
@@ -31,6 +32,7 @@ PEERS: dict[str, tuple[type[Peer], str]] = {
     "http": (WebPeer, ""),
     "http-batch": (WebBatchPeer, ""),
     "postgresql": (PostgresqlPeer, "postgresql"),
+    "jsonl": (JsonlPeer, ""),
     "parquet": (ParquetPeer, "arrow"),
 }
 """The other side, and what of the machine it needs."""
