@@ -1,8 +1,8 @@
 """PostgreSQL as target, by asyncpg: a row for each message, and how far this lane is, in one transaction.
 
-Exactly once, for as long as the bridge is the same: the number of the last message is a row of `progress_table`, changed in the
-transaction that has the messages, and only by who knows the number that was there: another process of the same bridge that still runs
-somewhere has to open again.  Over a rewind, or a bridge that is made anew, the key of the table (store, shard, position) keeps a message one row.
+Exactly once by the key of the table (store, shard, position): what comes again is no second row, after a rewind as well.  The number of the
+last message is a row of `progress_table`, changed in the transaction that has the messages, and only by who knows the number that was
+there: another process of the same bridge that still runs somewhere writes nothing before it was opened again.
 
 A row that the database refuses for good is found by halving the batch, each part behind a savepoint.
 """
@@ -99,23 +99,18 @@ class PostgresqlTarget:
         if row is None:
             raise Unavailable(f"the row of this bridge in {settings.progress_table} was taken away")
         self._at = Accepted(row[0], int(row[1]))
-        return self._at if self._at.epoch else None
+        return None
 
     async def deliver(self, batch: Batch) -> Outcome:
         connection = self._connection
         if connection is None or connection.is_closed():
             raise Unavailable("the connection to the database is closed")
         flight = Flight(len(batch.messages))
+        # What comes again is put in again, and its key makes it nothing; so what was refused is refused again, if nobody has heard of it.
         numbered = list(enumerate(batch.messages))
-        if batch.epoch == self._at.epoch:
-            # Accepted before, and the answer was lost.
-            for index, message in numbered:
-                if message.number <= self._at.number:
-                    flight.settle(index)
-            numbered = [(index, message) for index, message in numbered if message.number > self._at.number]
-        if not numbered:
-            return flight.outcome()
         moved = Accepted(batch.epoch, batch.messages[-1].number)
+        if moved.epoch == self._at.epoch:
+            moved = max(moved, self._at)
         try:
             async with connection.transaction():
                 told = await connection.execute(
