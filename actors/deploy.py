@@ -128,7 +128,9 @@ class HoldfastBridge(Host):
     def __init__(self, topology: Topology, index: int) -> None:
         from actors.bridge.server import BridgeServer
 
-        super().__init__(topology, "bridge", index, BridgeServer(topology, index), restarted=prepare(topology, member_name("bridge", index)))
+        super().__init__(
+            topology, "bridge", index, BridgeServer(topology, index), restarted=prepare(topology, member_name("bridge", index))
+        )
 
 
 class HoldfastController(Host):
