@@ -7,7 +7,8 @@ the spool begun again.  After a crash between these two the file is there when t
     PATH/BRIDGE-LANE-EPOCH-FIRST-LAST.parquet    EPOCH: a digest; numbers of deliveries, with zeros in front, so that names sort by them
     PATH/.holdfast-BRIDGE-LANEofLANES.spool      and its .lock: what is no file yet; readers leave out such names
 
-All that blocks is done in one thread of its own, in order; it holds the lock until the last of it has ended, whoever was cancelled meanwhile.
+All that blocks is done in one thread of its own, in order; it holds the lock until the last of it has ended, whoever was cancelled
+meanwhile.
 """
 
 from __future__ import annotations

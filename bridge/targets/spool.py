@@ -2,8 +2,8 @@
 
     MAGIC, then frames: length and CRC-32 of its body (4 bytes each, big endian), body = a line of JSON (Head), then data
 
-Holds: frames are whole and in order up to the end, a torn one at the end is cut off when the file is opened; `begin_again` replaces the file
-as a whole, with a first frame that says what was accepted before.  Blocking: who calls does so in a thread.
+Holds: frames are whole and in order up to the end, a torn one at the end is cut off when the file is opened; `begin_again` replaces the
+file as a whole, with a first frame that says what was accepted before.  Blocking: who calls does so in a thread.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from mqtt.reason import ReasonCode
 class HoldingBroker:
     """One connection at a time.  `held` are the packets without an answer, in the order in which they came."""
 
-    def __init__(self, said: Properties = Properties(), code: ReasonCode = ReasonCode.SUCCESS) -> None:
-        self._said, self._code = said, code
+    def __init__(self, said: Properties | None = None, code: ReasonCode = ReasonCode.SUCCESS) -> None:
+        self._said, self._code = said or Properties(), code
         self._server: asyncio.Server | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._tasks: set[asyncio.Task[None]] = set()

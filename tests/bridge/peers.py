@@ -11,7 +11,7 @@ import subprocess
 import urllib.parse
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import aiomqtt
 from aiohttp import web
@@ -26,6 +26,7 @@ from bridge.targets.parquet import ParquetTarget
 from bridge.targets.postgresql import PostgresqlTarget
 from config.bridge_kinds import Http, Mqtt, Parquet, Postgresql
 from config.bridge_targets import Jsonl
+from config.values import Size
 from tests.bridge.batches import STORE, context, message
 from tests.bridge.databases import Cluster
 from tests.bridge.proxy import Proxy
@@ -46,7 +47,7 @@ def what(batch: Batch) -> list[Got]:
 
 
 class Peer(ABC):
-    """made -> started -> (away -> back) -> ended.  cuts: whether its connection can be cut.  refuses: a message that it refuses for good."""
+    """made -> started -> (away -> back) -> ended.  cuts: whether its connection can be cut.  refused: a message that it refuses."""
 
     cuts = True
 
@@ -64,7 +65,8 @@ class Peer(ABC):
     async def got(self) -> list[Got]:
         """In the order in which they came, as often as they came."""
 
-    async def end(self) -> None: ...
+    async def end(self) -> None:  # noqa: B027  # most have nothing to end
+        ...
 
     def refused(self, number: int) -> Message | None:
         return None
@@ -85,7 +87,7 @@ class Peer(ABC):
     async def until(self, count: int) -> list[Got]:
         """As soon as it has so many."""
         async with asyncio.timeout(ARRIVED_S):
-            while len(found := await self.got()) < count:
+            while len(found := await self.got()) < count:  # noqa: ASYNC110  # the other side tells nobody
                 await asyncio.sleep(0.01)
         return found
 
@@ -93,7 +95,7 @@ class Peer(ABC):
 class MosquittoPeer(Peer):
     """Debian's mosquitto, and a subscriber that keeps what it gets."""
 
-    version = "5"
+    version: Literal["3.1.1", "5"] = "5"
 
     async def start(self) -> None:
         program = find_program("mosquitto")
@@ -149,7 +151,7 @@ class Mosquitto3Peer(MosquittoPeer):
 class WebPeer(Peer):
     """A server of aiohttp, which answers as a test says."""
 
-    body = "payload"
+    body: Literal["payload", "message", "batch"] = "payload"
 
     async def start(self) -> None:
         self.requests: list[tuple[dict[str, str], bytes]] = []
@@ -273,7 +275,7 @@ class JsonlPeer(Peer):
         self.path = self.directory / "out.jsonl"
 
     def target(self) -> Target:
-        return JsonlTarget(Jsonl(path="out.jsonl", file_bytes_max=16_384), context(self.directory))
+        return JsonlTarget(Jsonl(path="out.jsonl", file_bytes_max=Size(16_384)), context(self.directory))
 
     async def got(self) -> list[Got]:
         """Files that are full in the order of their numbers, then the one that is written."""
@@ -296,7 +298,7 @@ class ParquetPeer(Peer):
         finishing = self.target(file_age_max="100ms")
         await finishing.open()
         async with asyncio.timeout(ARRIVED_S):
-            while finishing._files.spool.rows:  # type: ignore[attr-defined]
+            while finishing._files.spool.rows:  # type: ignore[attr-defined]  # noqa: ASYNC110  # nor does a file
                 await asyncio.sleep(0.01)
         await finishing.close()
         return await asyncio.to_thread(self._read)

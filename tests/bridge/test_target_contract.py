@@ -130,8 +130,7 @@ async def test_a_target_that_is_away_says_so_and_goes_on_when_it_is_back(peer: P
     await target.close()
     again = peer.target()
     with pytest.raises(Unavailable):
-        await again.open()
-        await again.deliver(after)  # Where connections are made when they are needed.
+        await _begun(again, after)
     await again.close()
     await peer.back()
     assert await carried(peer, after) == []
@@ -139,7 +138,7 @@ async def test_a_target_that_is_away_says_so_and_goes_on_when_it_is_back(peer: P
 
 
 async def test_what_was_under_way_when_the_answer_was_lost_is_there_once_or_known_by_its_identity(peer: Peer) -> None:
-    """The other side has got it and its answer did not come: where exactly-once is promised nothing is twice, elsewhere twice is the same."""
+    """Of what the other side has got while its answer did not come nothing is twice where that is promised, elsewhere twice is the same."""
     wanted = batch(range(1, 31))
     target = await opened(peer)
     peer.lose_answers()
@@ -222,12 +221,18 @@ async def test_memory_does_not_grow_with_what_was_delivered(peer: Peer) -> None:
         await target.close()
 
 
+async def _begun(target: Target, wanted: Batch) -> None:
+    """Where connections are made when they are needed, opening fails at nothing."""
+    await target.open()
+    await target.deliver(wanted)
+
+
 class _Nothing(list):  # type: ignore[type-arg]  # of a fixture, which may have anything
     """Keeps nothing, so that only what the target keeps is measured."""
 
     def append(self, _each: object) -> None: ...
 
-    def __iadd__(self, _each: object) -> _Nothing:  # type: ignore[misc,override]
+    def __iadd__(self, _each: object) -> _Nothing:  # type: ignore[misc]
         return self
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
@@ -13,23 +14,25 @@ from bridge.targets.flight import Flight
 from bridge.targets.mqtt import MqttTarget
 from bridge.targets.origins import IDENTITY, ORIGIN, ORIGINS_MAX, marked, passed, passed_store
 from config.bridge_kinds import Mqtt
+from config.secrets import Secret
 from mqtt.packets import Properties
 from mqtt.reason import ReasonCode
 from tests.bridge.batches import STORE, batch, context, message
 from tests.bridge.brokers import HoldingBroker
 
+Version = Literal["3.1.1", "5"]
 VERSIONS = pytest.mark.parametrize("version", ["3.1.1", "5"])
 AMQTT_GIVES_UP_S = 5.0
 
 
-async def opened(broker: HoldingBroker, tmp_path: Path, version: str, **more: object) -> MqttTarget:
+async def opened(broker: HoldingBroker, tmp_path: Path, version: Version, **more: Any) -> MqttTarget:
     target = MqttTarget(Mqtt(url=broker.url, version=version, **more), context(tmp_path))
     assert await target.open() is None
     return target
 
 
 @VERSIONS
-async def test_a_message_is_accepted_at_its_puback_and_not_before(version: str, tmp_path: Path) -> None:
+async def test_a_message_is_accepted_at_its_puback_and_not_before(version: Version, tmp_path: Path) -> None:
     """`deliver` ends with the last PUBACK; everything is written once, in order."""
     async with HoldingBroker() as broker:
         target = await opened(broker, tmp_path, version)
@@ -49,7 +52,7 @@ async def test_a_message_is_accepted_at_its_puback_and_not_before(version: str, 
 
 @pytest.mark.slow
 @VERSIONS
-async def test_a_puback_that_takes_longer_than_libraries_wait_is_waited_for(version: str, tmp_path: Path) -> None:
+async def test_a_puback_that_takes_longer_than_libraries_wait_is_waited_for(version: Version, tmp_path: Path) -> None:
     """amqtt gives up after five seconds, and would send again; here nothing is sent twice, and all count as accepted."""
     async with HoldingBroker() as broker:
         broker.delay_s = AMQTT_GIVES_UP_S + 1
@@ -62,7 +65,7 @@ async def test_a_puback_that_takes_longer_than_libraries_wait_is_waited_for(vers
 
 
 @VERSIONS
-async def test_no_more_than_the_window_is_under_way(version: str, tmp_path: Path) -> None:
+async def test_no_more_than_the_window_is_under_way(version: Version, tmp_path: Path) -> None:
     """What goes out next waits for an answer."""
     async with HoldingBroker() as broker:
         target = await opened(broker, tmp_path, version, window=7)
@@ -94,7 +97,7 @@ async def test_the_receive_maximum_of_the_broker_bounds_the_window(tmp_path: Pat
 
 
 @VERSIONS
-async def test_what_was_acknowledged_before_the_broker_died_need_not_come_again(version: str, tmp_path: Path) -> None:
+async def test_what_was_acknowledged_before_the_broker_died_need_not_come_again(version: Version, tmp_path: Path) -> None:
     """The first of them are settled, in one piece; the next delivery says that the connection is gone."""
     async with HoldingBroker() as broker:
         target = await opened(broker, tmp_path, version)
@@ -110,7 +113,7 @@ async def test_what_was_acknowledged_before_the_broker_died_need_not_come_again(
 
 
 @VERSIONS
-async def test_a_broker_that_dies_before_it_acknowledges_is_away(version: str, tmp_path: Path) -> None:
+async def test_a_broker_that_dies_before_it_acknowledges_is_away(version: Version, tmp_path: Path) -> None:
     """Nothing is known of the batch."""
     async with HoldingBroker() as broker:
         target = await opened(broker, tmp_path, version)
@@ -188,7 +191,7 @@ async def test_properties_of_a_message_go_with_it(tmp_path: Path) -> None:
 
 
 @VERSIONS
-async def test_what_has_expired_meanwhile_is_settled_and_not_sent(version: str, tmp_path: Path) -> None:
+async def test_what_has_expired_meanwhile_is_settled_and_not_sent(version: Version, tmp_path: Path) -> None:
     """Nobody may be given it any more, so it is no dead letter either."""
     async with HoldingBroker() as broker:
         broker.delay_s = 0.0
@@ -199,7 +202,7 @@ async def test_what_has_expired_meanwhile_is_settled_and_not_sent(version: str, 
 
 
 @VERSIONS
-async def test_a_packet_that_is_too_large_is_refused_and_not_sent(version: str, tmp_path: Path) -> None:
+async def test_a_packet_that_is_too_large_is_refused_and_not_sent(version: Version, tmp_path: Path) -> None:
     """A broker would close the connection at it, for ever."""
     async with HoldingBroker(Properties(maximum_packet_size=2000)) as broker:
         broker.delay_s = 0.0
@@ -215,11 +218,11 @@ async def test_a_packet_that_is_too_large_is_refused_and_not_sent(version: str, 
     ("code", "kind"), [(ReasonCode.BAD_USER_NAME_OR_PASSWORD, Misconfigured), (ReasonCode.SERVER_UNAVAILABLE, Unavailable)]
 )
 async def test_a_refused_connection_says_whether_somebody_has_to_do_something(
-    version: str, code: ReasonCode, kind: type[Exception], tmp_path: Path
+    version: Version, code: ReasonCode, kind: type[Exception], tmp_path: Path
 ) -> None:
     """A wrong password stays wrong, a server that is busy does not."""
     async with HoldingBroker(code=code) as broker:
-        target = MqttTarget(Mqtt(url=broker.url, version=version, user="u", password="env:P"), context(tmp_path, P=b"secret"))
+        target = MqttTarget(Mqtt(url=broker.url, version=version, user="u", password=Secret("env:P")), context(tmp_path, P=b"secret"))
         with pytest.raises(kind):
             await target.open()
         await target.close()
@@ -228,7 +231,7 @@ async def test_a_refused_connection_says_whether_somebody_has_to_do_something(
 
 @pytest.mark.slow
 @VERSIONS
-async def test_a_broker_that_does_not_answer_pings_is_away(version: str, tmp_path: Path) -> None:
+async def test_a_broker_that_does_not_answer_pings_is_away(version: Version, tmp_path: Path) -> None:
     """Nothing else ends a connection whose other side has vanished."""
     async with HoldingBroker() as broker:
         broker.answers_pings = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,8 +88,8 @@ async def test_a_table_of_ones_own_gets_columns_by_jmespath_and_refuses_what_doe
     """The database makes its types of them; a value that is none of the type, or breaks a constraint, is refused alone."""
     await asyncio.to_thread(
         database.sql,
-        'CREATE TABLE warmth (store text, shard int, position bigint, celsius double precision NOT NULL CHECK (celsius < 200), "At" timestamptz,'
-        " raw jsonb, PRIMARY KEY (store, shard, position))",
+        "CREATE TABLE warmth (store text, shard int, position bigint, celsius double precision NOT NULL CHECK (celsius < 200),"
+        ' "At" timestamptz, raw jsonb, PRIMARY KEY (store, shard, position))',
     )
     expressions = '{"celsius": "payload.t", "At": "published_at", "raw": "payload"}'
     target = PostgresqlTarget(Postgresql(url=database.url, table="warmth", columns=expressions), context(database.directory))
@@ -109,15 +110,19 @@ async def test_a_table_of_ones_own_gets_columns_by_jmespath_and_refuses_what_doe
         ({"columns": '{"a": "topic["}'}, "JMESPath"),
     ],
 )
-async def test_what_somebody_has_to_mend_is_said(settings: dict[str, str], words: str, database: PostgresqlPeer) -> None:
+async def test_what_somebody_has_to_mend_is_said(settings: dict[str, Any], words: str, database: PostgresqlPeer) -> None:
     """A table that is not there, or has no key, refuses no message."""
     await asyncio.to_thread(database.sql, "CREATE TABLE keyless (store text, shard int, position bigint, a text)")
-    target = None
     with pytest.raises(Misconfigured, match=words):
-        target = PostgresqlTarget(Postgresql(url=database.url, **settings), context(database.directory))
+        await _carried(database, settings)
+
+
+async def _carried(database: PostgresqlPeer, settings: dict[str, Any]) -> None:
+    target = PostgresqlTarget(Postgresql(url=database.url, **settings), context(database.directory))
+    try:
         await target.open()
         await target.deliver(batch([1]))
-    if target is not None:
+    finally:
         await target.close()
 
 
