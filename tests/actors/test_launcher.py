@@ -222,26 +222,6 @@ def test_status_knows_who_is_there_and_who_is_missing(tmp_path: Path, monkeypatc
                 child.wait()
 
 
-def test_parts_that_share_a_process_are_listed_each_by_its_name(tmp_path: Path) -> None:
-    """With one pid; all of them are gone with it."""
-    topology = topology_in(tmp_path)
-    (topology.run_dir / "topology.json").write_text(topology.to_json())
-    me = identify(os.getpid())
-    assert me is not None
-    record_run(topology.data_dir, Run(topology.run_dir, me, boot_id(), joined=False))
-    child = subprocess.Popen(["sleep", "600"], env={"HOLDFAST_DATA": str(topology.data_dir)})
-    parts: list[tuple[Role, str]] = [("shard", "shard-0"), ("session", "session-0"), ("gateway", "gateway-0")]
-    try:
-        for role, name in parts:
-            announce(topology, Announcement(role, name, child.pid))
-        rows = take_census(topology.data_dir).processes
-        assert sorted((row.pid, row.role, row.name) for row in rows if row.pid == child.pid) == sorted((child.pid, *part) for part in parts)
-    finally:
-        child.kill()
-        child.wait()
-    assert [row.name for row in take_census(topology.data_dir).processes] == ["launcher"]
-
-
 def test_status_of_a_directory_without_a_broker_is_empty(tmp_path: Path) -> None:
     """Scripts ask before anything was started."""
     census = take_census(tmp_path / "nothing")

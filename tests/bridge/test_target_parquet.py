@@ -152,6 +152,7 @@ async def test_what_another_number_of_lanes_left_becomes_a_file(tmp_path: Path) 
 
 @needs_arrow
 async def test_a_path_that_is_a_file_is_somebodys_to_mend(tmp_path: Path) -> None:
+    """It is neither written over nor read."""
     (tmp_path / "out").write_text("here already")
     target = ParquetTarget(Parquet(path="out"), context(tmp_path))
     with pytest.raises(Misconfigured):

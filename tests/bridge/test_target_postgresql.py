@@ -127,6 +127,7 @@ async def _carried(database: PostgresqlPeer, settings: dict[str, Any]) -> None:
 
 
 async def test_a_database_that_is_not_there_is_somebodys_to_make(database: PostgresqlPeer) -> None:
+    """Trying again would not make it."""
     target = PostgresqlTarget(Postgresql(url=database.url.replace(database.database, "no_such")), context(database.directory))
     with pytest.raises(Misconfigured, match="no_such"):
         await target.open()

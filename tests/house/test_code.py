@@ -61,6 +61,8 @@ SHELLS = {
 
 # What reads the store with Spark; the commands and benchmarks import it where they need it.
 WITH_SPARK = ("pipeline", "holdfast_spark", "cli", "benchmarks")
+BESIDE_SPARK = Path("bridge/targets/parquet.py")
+"""Says so where that extra is not installed."""
 
 
 def _offending(found: Iterator[str]) -> list[str]:
@@ -160,7 +162,7 @@ def test_every_test_says_its_property() -> None:
 
 def test_what_is_imported_is_declared() -> None:
     """Every foreign package that shipped code imports stands in [project] dependencies; what reads the store with Spark has its extra."""
-    renamed = {"prometheus-client": "prometheus_client", "argon2-cffi": "argon2", "pyjwt": "jwt"}
+    renamed = {"prometheus-client": "prometheus_client", "argon2-cffi": "argon2", "pyjwt": "jwt", "paho-mqtt": "paho"}
 
     def known(wanted: list[str]) -> set[str]:
         names = {re.split(r"[\[<>=!~ ]", each)[0] for each in wanted}
@@ -172,7 +174,7 @@ def test_what_is_imported_is_declared() -> None:
 
     def foreign() -> Iterator[str]:
         for name in shipped():
-            declared = always | (spark if name.parts[0] in WITH_SPARK else set())
+            declared = always | (spark if name.parts[0] in WITH_SPARK or name == BESIDE_SPARK else set())
             for line, module, _ in imports(name):
                 top = module.split(".")[0]
                 if top not in declared and top not in packages() and top not in sys.stdlib_module_names:
@@ -188,7 +190,7 @@ def test_shipped_code_does_not_import_tests() -> None:
 
 def test_fast_tests_do_not_sleep() -> None:
     """Time is an event in the cores, so waiting for it is left to tests with real processes."""
-    real = {"broker", "browser", "cluster", "faultdisk", "gates", "interop", "benchmarks", "actors", "sites", *USES_SPARK}
+    real = {"broker", "browser", "cluster", "faultdisk", "gates", "interop", "benchmarks", "actors", "sites", "bridge", *USES_SPARK}
 
     def sleeping() -> Iterator[str]:
         for name in modules():
