@@ -16,9 +16,7 @@ from tests.broker.client import Client, settled
 from tests.broker.history import History
 from tests.broker.running import QUIET_RAY, Options, RunningBroker
 
-SETTINGS = {**QUIET_RAY, "chaos.enabled": "true"}
-PROFILES = [Options({**SETTINGS, "profile": profile}) for profile in ("spread", "compact")]
-pytestmark = pytest.mark.parametrize("broker", PROFILES, indirect=True, ids=["spread", "compact"])
+pytestmark = pytest.mark.parametrize("broker", [Options({**QUIET_RAY, "chaos.enabled": "true"})], indirect=True, ids=["enabled"])
 
 WITHIN_S = 150
 FELT_S = 1.5

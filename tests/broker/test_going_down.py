@@ -12,8 +12,7 @@ from tests.actors.hand import Hand
 from tests.broker import wire
 from tests.broker.running import QUIET_RAY, Options, RunningBroker
 
-PROFILES = [Options({**QUIET_RAY, "profile": profile}) for profile in ("spread", "compact")]
-pytestmark = pytest.mark.parametrize("broker", PROFILES, indirect=True, ids=["spread", "compact"])
+pytestmark = pytest.mark.parametrize("broker", [Options(dict(QUIET_RAY))], indirect=True, ids=["default"])
 
 STILL_S = 4.4
 """Less than the 5 s that a gateway gives a client."""
