@@ -88,7 +88,7 @@ def add(app: FastAPI, broker: Broker) -> None:
         """Make one; the answer comes when everything is kept for it, or after a while."""
         unknown = [key for key in bridge.settings if not managing.known_key(key)]
         if unknown:
-            raise bad_request(f"{unknown[0][:60]!r} is no setting of a bridge")
+            raise conflict(f"{unknown[0][:60]!r} is no setting of a bridge")
         try:
             await managing.add(broker.topology, bridge.name, bridge.settings, from_afar=True)
         except Refused as error:

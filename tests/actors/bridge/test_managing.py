@@ -162,7 +162,7 @@ async def test_a_bridge_is_made_paused_moved_and_ended_over_http_and_by_command(
             assert (await asked("POST", "/out/resume")).json == {"paused": False}
             for method, target, body, status in (
                 ("GET", "/no", None, 404), ("POST", "/no/pause", None, 404), ("POST", "/no/rewind", {"to": "1h"}, 404),
-                ("POST", "/out/rewind", {"to": "noon"}, 400), ("POST", "", {"name": "b", "settings": {"filtre": "b"}}, 400),
+                ("POST", "/out/rewind", {"to": "noon"}, 400), ("POST", "", {"name": "b", "settings": {"filtre": "b"}}, 409),
                 ("POST", "", {"name": "b", "settings": {"filter": "b", "jsonl.path": "x"}}, 409), ("DELETE", "/no", None, 404),
             ):  # fmt: skip
                 answer = await asked(method, target, body)
