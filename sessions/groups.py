@@ -86,7 +86,8 @@ class Dispatcher:
         self._groups: dict[int, Group] = {}
         self._by_conn: dict[int, Group] = {}
         self._serial = 0
-        self._early: list[tuple[int, GroupMade]] = []
+        self._early: dict[Home, None] = {}
+        """Of which something was made before their token came: in the same record, or long ago and gone since."""
         self._stirred: dict[Group, None] = {}
         """Of which something has changed in this turn."""
         self._entries: dict[int, list[tuple[Home, int, Entry]]] = {}
@@ -115,12 +116,12 @@ class Dispatcher:
     # ---------------------------------------------------------------- which groups there are
     def owner_changed(self, home: Home) -> None:
         if home.token:
-            made, self._early = self._early, []
             for row in home.groups:
                 self._found(home, GroupFound(*row))
             home.groups = ()
-            for shard, frame in made:
-                self.made(shard, frame)
+            if home in self._early:
+                del self._early[home]
+                self._look(home)
         else:
             self._declaring.owner_gone(home)
             for left in [group for group in self._groups.values() if group.home is home]:
@@ -143,8 +144,7 @@ class Dispatcher:
         if home is not None and home.token:
             self._found(home, GroupFound(*frame))
         elif home is not None:
-            # It may come before the token of the same record.
-            self._early.append((shard, frame))
+            self._early[home] = None
 
     def ended(self, group: int) -> None:
         """Its own subscription is to be removed everywhere: the group is no more."""

@@ -24,10 +24,15 @@ def check(broker: Broker, crowd: Crowd, ledger: Ledger) -> None:
     _nothing_counted_lost(broker)
 
 
+def connections(broker: Broker, crowd: Crowd) -> tuple[int, int]:
+    """How many clients are online, and how many connections gateways have."""
+    count = sum(part.core.connections for part in broker.parts() if isinstance(part, GatewayPart))
+    return sum(client.online for client in crowd.clients), count
+
+
 def _one_connection(broker: Broker, crowd: Crowd) -> None:
     """Every client has one connection, and gateways have no other."""
-    count = sum(part.core.connections for part in broker.parts() if isinstance(part, GatewayPart))
-    online = sum(client.online for client in crowd.clients)
+    online, count = connections(broker, crowd)
     if count != online:
         raise Violation(f"one connection: {online} clients are online, gateways have {count} connections")
 

@@ -347,7 +347,7 @@ class PublishBeforeCommit(Planted):
 
     def session(self, core: SessionCore) -> None:
         def make(queue: Any) -> Any:
-            return lambda *args: queue(*args[:7], NO_GATE, *args[8:])
+            return lambda *args: queue(*args[:8], NO_GATE, *args[9:])
 
         self.replace(core._reading, "_queue", make)
 

@@ -4,7 +4,8 @@
     once        what one member has begun at QoS 2 comes to no other (tests.sim.rules)
     in order    by stream, messages of one publisher and topic come for the first time in the order of their publisher, at QoS 1, if
                 they are stored: others go live to whoever's turn it is; and to each member, at QoS 1 and 2
-    its own     in worlds where nothing breaks but connections: what a member has acknowledged comes to nobody again
+    its own     in worlds where nothing breaks but connections: what a member has acknowledged comes to nobody again, unless the
+                acknowledgement may have been lost with its connection
 
 One member is always there, so the group lives as long as the world; the others join, leave, and lose their sessions in some worlds.  A
 message of QoS 2 that was begun by a session that has ended is owed to nobody [MQTT-4.8.2-5].
@@ -23,6 +24,7 @@ from shards.rows import DELIVERY, OUTCOME, successor
 from tests.sim.broker import Plant
 from tests.sim.client import Client
 from tests.sim.ledger import Message, Subscription
+from tests.sim.network import Wire
 from tests.sim.rules import Violation
 from tests.sim.shape import MESSAGES_PER_BURST, ClientShape, Shape, draw
 from tests.sim.simulation import Simulation
@@ -100,7 +102,8 @@ class Sharing(Simulation):
         self._came_to: dict[tuple[bytes, Message], None] = {}
         self._last_at: dict[tuple[bytes, bytes, bytes], Message] = {}
         """By member, publisher and topic."""
-        self._acked: dict[Message, int] = {}
+        self._acked: dict[Message, tuple[int, Wire]] = {}
+        """When it left the member, and over which wire."""
         self._members = [client for client in self.crowd.clients if client.key.startswith(b"k")]
         self.crowd.message = self._message  # type: ignore[method-assign]
         self.rules.delivered = self._delivered  # type: ignore[method-assign]
@@ -127,8 +130,8 @@ class Sharing(Simulation):
             before = client.attempt
             answer(attempt, kind, packet_id)  # type: ignore[arg-type]
             message = self.ledger.messages.get(payload or b"")
-            if kind is AckKind.PUBACK and message is not None and before is attempt:
-                self._acked.setdefault(message, self.world.now_us)
+            if kind is AckKind.PUBACK and message is not None and before is not None and before is attempt:
+                self._acked.setdefault(message, (self.world.now_us, before.wire))
 
         subscribing._answer_now = answered  # type: ignore[method-assign]
 
@@ -139,8 +142,8 @@ class Sharing(Simulation):
         message = self.ledger.messages.get(payload)
         if message is None or message.topic not in TOPICS or not client.startswith(b"k"):
             return
-        if self._calm and qos == 1 and 0 <= self._acked.get(message, -1) < self.world.now_us - ACKED_LONG_US:
-            raise Violation(f"its own: {message} came to {client.decode()} and was acknowledged at {self._acked[message]}")
+        if self._calm and qos == 1 and message in self._acked:
+            self._require_lost(client, message)
         self._require_order_at(client, message)
         if message in self._came:
             return
@@ -150,6 +153,13 @@ class Sharing(Simulation):
             if last is not None and last.number > message.number:
                 raise Violation(f"in order: {message} came to {client.decode()} for the first time, and {last} had come")
             self._last[message.key[:2]] = message
+
+    def _require_lost(self, client: bytes, message: Message) -> None:
+        """It comes again, so its acknowledgement is on its way or was lost."""
+        acked_us, wire = self._acked[message]
+        arrived = wire.broken_us < 0 or wire.broken_us > acked_us + ACKED_LONG_US
+        if arrived and acked_us < self.world.now_us - ACKED_LONG_US:
+            raise Violation(f"its own: {message} came to {client.decode()} and was acknowledged at {acked_us}")
 
     def _require_order_at(self, client: bytes, message: Message) -> None:
         if not self._ordered or message.again or self.rules._excluded(message) or (client, message) in self._came_to:

@@ -100,13 +100,18 @@ class Simulation:
         quiet_since_us = -1
         while quiet_since_us < 0 or world.now_us < quiet_since_us + QUIET_US:
             world.run(world.now_us + LOOK_EVERY_US)
-            if not (self.broker.complete and self.crowd.idle() and self._nothing_owed()):
+            if not (self.broker.complete and self.crowd.idle() and self._nobody_waits() and self._nothing_owed()):
                 quiet_since_us = -1
                 if world.now_us >= deadline_us:
                     raise Violation(f"liveness: {DRAIN_WITHIN_US // SECOND} s after all faults {self._unfinished()}")
             elif quiet_since_us < 0:
                 quiet_since_us = world.now_us
         world.note("phase", "drained")
+
+    def _nobody_waits(self) -> bool:
+        """Connections that their clients have given up are gone: those of a contended client id wait long to be let in."""
+        online, count = finals.connections(self.broker, self.crowd)
+        return online == count
 
     def _nothing_owed(self) -> bool:
         if self.rules.persistence is None and next(self.wills.missing(), None) is not None:
@@ -121,6 +126,8 @@ class Simulation:
         if missing:
             return f"{len(missing)} messages are owed, the first one: {missing[0][1]} for {missing[0][0]}"
         busy = [client.story() for client in self.crowd.clients if not client.idle]
+        if not busy:
+            return "{} clients are online, gateways have {} connections".format(*finals.connections(self.broker, self.crowd))
         return f"these are not done: {'; '.join(busy)}"
 
 
