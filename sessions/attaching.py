@@ -74,7 +74,14 @@ class Attaching:
         (owned,) = replies
         assert isinstance(owned, Owned)
         home.asked = home.deposed = False
-        home.token = owned.token
+        if owned.token < home.newest:
+            # Somebody came behind us before we had the answer.
+            home.deposed = True
+            if home.heir or any(waiting.home is home for waiting in self._waiting.values()):
+                self.own(home)
+            return
+        home.token = home.newest = owned.token
+        home.heir = False
         home.last_sub = 0
         home.groups = owned.groups
         for client, sub_id, filter in owned.work:
@@ -82,6 +89,17 @@ class Attaching:
         for waiting in [waiting for waiting in self._waiting.values() if waiting.home is home]:
             self._go_on(waiting)
         self.owner_changed(home)
+
+    def superseded(self, home: Home, owner: int, heir: bool = False) -> None:
+        """Somebody was given the token `owner`.  heir: and is not linked any more."""
+        if owner > home.newest:
+            home.newest, home.heir = owner, heir
+        elif owner == home.newest:
+            home.heir |= heir
+        if owner > home.token:
+            self.replaced(home)
+            if home.heir:
+                self.own(home)
 
     def replaced(self, home: Home) -> None:
         """Another process owns the sessions of this home now: nothing we know of them is true any more (PROTOCOLS 6)."""
@@ -121,7 +139,7 @@ class Attaching:
             return
         if frame.owner > home.token:
             # We have been replaced and did not know: another owner may have written what we have in memory since.
-            self.replaced(home)
+            self.superseded(home, frame.owner)
         older = self._waiting.get(frame.client)
         if older is not None:
             if frame.conn < older.frame.conn:

@@ -55,17 +55,24 @@ class Home:
     token 0: not the owner (yet).  deposed: somebody else became the owner; ask again only for a client that wants it, so
     that of two processes the one that serves clients wins.
 
+    newest: of all tokens that we have heard of.  heir: who has that one is not linked any more, and we are to ask for the next.
+
     lazy, progressed: who waits for company, with an assignment and with acknowledgements alone.  lazy_ms: how long the next one that is
     first will.
     """
 
-    __slots__ = ("asked", "deposed", "dirty", "done", "groups", "last_sub", "lazy", "lazy_ms", "progressed", "shard", "token", "under_way")
+    __slots__ = (
+        "asked", "deposed", "dirty", "done", "groups", "heir", "last_sub", "lazy", "lazy_ms", "newest", "progressed", "shard", "token",
+        "under_way",
+    )  # fmt: skip
 
     def __init__(self, shard: int) -> None:
         self.shard = shard
         self.token = 0
         self.asked = False
         self.deposed = False
+        self.newest = 0
+        self.heir = False
         self.last_sub = 0
         self.dirty: dict[Session, None] = {}
         self.lazy = Company()

@@ -143,9 +143,7 @@ class SessionCore:
             case WorkReceived(shard, work):
                 home = self._homes.get(shard)
                 if home is not None and work.owner > home.token:
-                    self._attaching.replaced(home)
-                    if work.work or work.left:
-                        self._attaching.own(home)
+                    self._attaching.superseded(home, work.owner, heir=bool(work.work) or work.left)
                 elif home is not None and home.token:
                     for client, sub_id, filter in work.work:
                         self._groups.ended(sub_id)

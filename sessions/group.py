@@ -174,8 +174,9 @@ class Group:
         return [number for number, held in self.held.items() if held.shard == shard]
 
     def given(self, number: int, client: bytes, shard: int) -> None:
+        """Unless it is settled, which stays so: a client that has begun it at QoS 2 was away, and is back."""
         self._said(number, client)
-        if self.held.get(number) == (client, shard):
+        if number in self._settled or self.held.get(number) == (client, shard):
             return
         self._dequeue(number)
         self._hold(number, Held(client, shard))

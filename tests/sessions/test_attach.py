@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mqtt.control import DISCONNECT_REASONS
 from mqtt.reason import ReasonCode
-from sessions.events import AskShard, GatewayLinked, GatewayLost, QueryShard, Replied, ShardLinked, ToFeed, ToGateway, Wake
+from sessions.events import AskShard, GatewayLinked, GatewayLost, QueryShard, Replied, ShardLinked, ToFeed, ToGateway, Wake, WorkReceived
 from sessions.frames import Attach, Attached, Detach, SessionClosed, Subscribe
-from shards.frames import TAKEN, CommitDone, FeedWant, Load, Own, Owned, Place, Poll, Route, WorkDone
+from shards.frames import TAKEN, CommitDone, FeedWant, Load, Own, Owned, Place, Poll, Route, Work, WorkDone
 from shards.ids import sub_id
 from shards.rows import PLACE, unpack_place
 from tests.sessions.scripted import CLIENT, GATEWAY, Script, families
@@ -337,6 +337,28 @@ def test_who_is_being_loaded_when_the_token_turns_out_old_is_loaded_again() -> N
     assert sorted(s.core._state.by_conn) == [conn, other]
     s.subscribed(conn, b"#")
     assert list(s.home.routes) == [sub_id(0, 3, 1)]
+
+
+def test_a_token_that_is_older_than_one_we_have_heard_of_owns_nothing() -> None:
+    """Another process has asked behind us, and we hear of that before the answer to our own question."""
+    s = Script()
+    s.feed(ShardLinked(0))
+    s.feed(WorkReceived(0, Work([], 2)))
+    s.asked.clear()
+    assert s.feed(Replied(0, 1, [Owned(1, [])])) == []
+    s.feed(GatewayLinked(GATEWAY, "gateway-a"))
+    s.attach()
+    assert [ask.entries for ask in s.asked] == [[Own()]], "for a client that wants it"
+    s.feed(Replied(0, s.asked[0].id, [Owned(3, [])]))
+    assert [query.ask for query in s.queries] == [Load(CLIENT)]
+
+
+def test_whoever_was_left_alone_before_it_had_its_token_asks_again() -> None:
+    """The one that had asked behind it has gone."""
+    s = Script()
+    s.feed(ShardLinked(0))
+    s.feed(WorkReceived(0, Work([], 2, left=True)))
+    assert s.feed(Replied(0, 1, [Owned(1, [])])) == [AskShard(0, 2, [Own()])]
 
 
 def test_work_told_with_the_token_is_done_in_every_shard() -> None:

@@ -119,3 +119,17 @@ def test_what_had_no_room_goes_before_what_came_behind_it() -> None:
     made.settled(2, b"a", 0)
     assert made.choose() == {b"a": [4]}
     made.check()
+
+
+def test_what_is_settled_stays_so_when_its_client_is_back() -> None:
+    """Begun at QoS 2 by a client that went: nobody waits for it, and its lease does not stay for ever."""
+    made = group()
+    made.member(b"a", 0, 256)
+    arrive(made, 1)
+    assert made.choose() == {b"a": [1]}
+    made.given(1, b"a", 0)
+    made.settled(1, b"a", 0)
+    made.given(1, b"a", 0)
+    assert not made.held
+    made.acknowledged([1])
+    made.check()

@@ -126,7 +126,7 @@ class Simulation:
         if missing:
             return f"{len(missing)} messages are owed, the first one: {missing[0][1]} for {missing[0][0]}"
         busy = [client.story() for client in self.crowd.clients if not client.idle]
-        if not busy:
+        if not self._nobody_waits():
             return "{} clients are online, gateways have {} connections".format(*finals.connections(self.broker, self.crowd))
         return f"these are not done: {'; '.join(busy)}"
 

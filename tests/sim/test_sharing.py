@@ -19,9 +19,15 @@ def test_a_group_loses_nothing_whatever_breaks(tens: int) -> None:
 
 
 @pytest.mark.slow
+def test_who_was_replaced_before_it_had_its_token_serves_nobody() -> None:
+    once(633)
+
+
+@pytest.mark.slow
 def test_a_group_goes_on_when_its_owners_are_elsewhere() -> None:
-    """In 34 an owner was replaced, did not hear of it, and its member did not hear what it was given to the newer one."""
-    for seed in (*range(6), 34):
+    """In 34 an owner was replaced, did not hear of it, and its member did not hear what it was given to the newer one.  In 505 what was
+    settled was held once more, as its client was back."""
+    for seed in (*range(6), 34, 505):
         sharing_roaming.once(seed)
 
 

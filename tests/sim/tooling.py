@@ -29,7 +29,8 @@ from tests.sim.world import SECOND
 
 LOST_FEED, LOST_ANSWER = 0.05, 0.02
 LOST_LAST, LAST_US = 0.9, 3 * SECOND
-"""Of feeds, for so long after the faults: behind the last frame none comes that shows the hole, and somebody has to look."""
+"""Of feeds, for so long before and after the end of the faults: behind the last frame none comes that shows the hole, and somebody has to
+look."""
 MOVE_EVERY_US = SECOND
 INTERVAL_MS = 1_000
 UNSURE_US = 10 * SECOND
@@ -97,8 +98,11 @@ class Tooling(Simulation):
         return told
 
     def _lost_share(self, frame: Frame) -> float:
+        if isinstance(frame, Feed) and abs(self.world.now_us - self.shape.safety_us) < LAST_US:
+            # Empty ones too: the next one shows what was lost before it.
+            return LOST_LAST
         if isinstance(frame, Feed) and frame.values:
-            return LOST_FEED if not self.faults.over else LOST_LAST if self.world.now_us < self.shape.safety_us + LAST_US else 0
+            return LOST_FEED if not self.faults.over else 0
         if isinstance(frame, Result) and isinstance(frame.told, Polled | RangeRead):
             return LOST_ANSWER if not self.faults.over else 0
         return 0
