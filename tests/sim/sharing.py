@@ -128,10 +128,11 @@ class Sharing(Simulation):
         def answered(attempt: object, kind: AckKind, packet_id: int) -> None:
             payload = subscribing._under_way.get(packet_id)
             before = client.attempt
+            wire = before.wire if before is not None and before is attempt else None
             answer(attempt, kind, packet_id)  # type: ignore[arg-type]
             message = self.ledger.messages.get(payload or b"")
-            if kind is AckKind.PUBACK and message is not None and before is not None and before is attempt:
-                self._acked.setdefault(message, (self.world.now_us, before.wire))
+            if kind is AckKind.PUBACK and message is not None and wire is not None:
+                self._acked.setdefault(message, (self.world.now_us, wire))
 
         subscribing._answer_now = answered  # type: ignore[method-assign]
 
