@@ -149,6 +149,14 @@ def test_a_directory_of_something_else_is_refused(path: Path) -> None:
         RocksEngine(str(path))
 
 
+def blocks_bytes(file: Path) -> int:
+    """Zero of one that RocksDB has removed meanwhile."""
+    try:
+        return file.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0
+
+
 def test_an_empty_store_takes_little_disk(path: Path) -> None:
     # Property: nothing is preallocated: far below 50 MB, even with several shards [gate 5], after use and a second start.
     for _ in range(2):
@@ -159,7 +167,7 @@ def test_an_empty_store_takes_little_disk(path: Path) -> None:
         engine.write([(family, b"key", b"value") for family in (0, 1, 2)])
         engine.sync()
         assert engine.size_bytes() < 1 << 20
-        assert sum(file.stat().st_blocks * 512 for file in path.iterdir()) < 1 << 20
+        assert sum(map(blocks_bytes, path.iterdir())) < 1 << 20
         engine.close()
 
 

@@ -20,6 +20,7 @@ def test_a_group_loses_nothing_whatever_breaks(tens: int) -> None:
 
 @pytest.mark.slow
 def test_who_was_replaced_before_it_had_its_token_serves_nobody() -> None:
+    """The answer that brings the token comes behind the word that there is a newer one."""
     once(633)
 
 

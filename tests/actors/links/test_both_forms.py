@@ -182,7 +182,8 @@ async def test_who_lets_nobody_stay_is_asked_less_and_less_often(form: str, tmp_
         assert isinstance(pair.theirs, Doorkeeper)
         await pair.theirs.until(6)
         first, second = (later - sooner for sooner, later in pairwise(pair.theirs.came_s[:3]))
-        assert second >= 0.03 and first >= 0.02
+        # A timer of the loop may be up to two milliseconds early.
+        assert second >= 0.028 and first >= 0.018
         assert pair.theirs.heard[:4] == ["up gateway gateway-0:b", "down"] * 2
 
 
