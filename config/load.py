@@ -287,6 +287,9 @@ def typed(key: str, text: str) -> object:
     setting = setting_of(key)
     if setting is not None and setting.kind in ("text", "bind", "secret"):
         return text
+    if setting is not None and setting.kind == "choice" and f'"{text}"' in setting.allowed:
+        # The versions of a protocol are words that look like numbers.
+        return text
     try:
         return tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
     except tomllib.TOMLDecodeError:

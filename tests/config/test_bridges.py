@@ -45,6 +45,13 @@ def test_what_is_wrong_is_one_sentence(setting: str, sentence: str) -> None:
     assert any(f"bridges.b.{key}" in problem and sentence in problem for problem in refused.value.problems)
 
 
+@pytest.mark.parametrize("version", ["5", "3.1.1", '"5"'])
+def test_a_word_that_looks_like_a_number_is_one(version: str) -> None:
+    """By --set, a variable of the environment and `holdfast bridge add` as well, quoted or not."""
+    sets = (*GOOD, "bridges.b.type=mqtt", "bridges.b.mqtt.url=mqtt://there:1883", f"bridges.b.mqtt.version={version}")
+    assert load(sets=sets, environ={}).bridges["b"].mqtt.version == version.strip('"')
+
+
 def test_no_more_than_so_many() -> None:
     """Each holds messages in memory."""
     many = [f"bridges.b{n}.{each}" for n in range(BRIDGES_MAX + 1) for each in ("filter=a", "jsonl.path=x")]
