@@ -14,6 +14,7 @@ from cli.asked import Json, amount, number, print_json
 from cli.paths import data_path
 from cli.progress import Shown
 from cli.stores import ConfigFile, DataDir, Sets, load_or_refuse, refuse
+from config.load import ConfigError, load
 from shards.backends import check_backend
 
 
@@ -72,10 +73,23 @@ def restore(
         as_json,
         f"{directory if shard is None else f'shard {shard} of {directory}'} is as it was at {manifest.made}: "
         f"{number(manifest.n_shards if shard is None else 1, 'shard')}, {amount(done.bytes)}, "
-        f"in {time.monotonic() - began:.1f} s; `holdfast up` starts it",
+        f"in {time.monotonic() - began:.1f} s; `holdfast up` starts it{_bridges(str(directory), config, set_)}",
         {"backup": str(found.path), "made": manifest.made, "data_dir": str(directory), "site": manifest.site,
          "incarnation": done.incarnation, "shards": manifest.n_shards if shard is None else 1, "bytes": done.bytes},
     )  # fmt: skip
+
+
+def _bridges(directory: str, config: Path | None, sets: list[str] | None) -> str:
+    """Which of them go on, as those of the broker that the backup is of may do as well."""
+    try:
+        found = load(config, sets=sets or (), data_dir=directory).bridges
+    except ConfigError:
+        return ""  # The start will say it.
+    names = [name for name, bridge in found.items() if not bridge.paused]
+    if not names:
+        return ""
+    who = f"bridge {names[0]} goes on" if len(names) == 1 else f"bridges {', '.join(names)} go on"
+    return f"; {who} when it starts, and would carry everything twice beside a broker that still has them"
 
 
 def _say(as_json: bool, sentence: str, facts: dict[str, object]) -> None:

@@ -3,7 +3,7 @@
     DIR/lock                      held while a backup is taken into DIR
     DIR/NUMBER-TIME/              a backup; numbers grow by one
         manifest.json             written last
-        pipeline.token, api-keys.json    of the data directory, where they are there
+        pipeline.token, api-keys.json, bridges.toml    of the data directory, where they are there
         shards/N/                 the files of the store of shard N
     DIR/NUMBER-TIME.part/         one that is being taken, or was begun and not ended
 
@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from actors.datadir import write_durably
+from config.load import BRIDGES_FILE
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 PART = ".part"
-BESIDE = ("pipeline.token", "api-keys.json")
+BESIDE = ("pipeline.token", "api-keys.json", BRIDGES_FILE)
 """Of the files in the data directory itself those that others outside have something to do with."""
 _SUM = "sum"
 _NAME = re.compile(r"(\d{6,})-\d{8}T\d{6}Z")

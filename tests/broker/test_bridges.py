@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.broker.client import Client
 from tests.broker.history import History
-from tests.broker.running import RunningBroker
+from tests.broker.running import QUIET_RAY, Options, RunningBroker
 
 WITHIN_S = 60.0
 PUBLISHERS = 3
@@ -84,3 +84,35 @@ async def test_everything_acknowledged_is_carried_once_when_its_process_and_the_
     assert not (Path(broker.data_dir) / "bridges.toml").exists()
     sessions = json.loads(await asyncio.to_thread(command, "sessions", "ls", "--json"))
     assert [each["client"] for each in sessions if each["client"].startswith("$bridge/")] == []
+
+
+async def test_a_restored_broker_has_the_bridges_that_commands_made(broker: RunningBroker, tmp_path: Path) -> None:
+    """What is set is in a backup, and goes on with what is published there."""
+    into = tmp_path / "backups"
+    await asyncio.to_thread(broker.command, "bridge", "add", "kept", "filter=r/#", "type=jsonl", "jsonl.path=kept.jsonl")
+    client = Client(broker.port, "before", History())
+    await client.start()
+    await client.publish("r/before", 1)
+    await client.acknowledged(WITHIN_S)
+    await client.stop()
+    await until(Path(broker.data_dir) / "kept.jsonl", 1)
+    await asyncio.to_thread(broker.command, "backup", str(into))
+    await asyncio.to_thread(broker.command, "bridge", "rm", "kept", "--yes")
+
+    restored = RunningBroker(Options(QUIET_RAY), data_dir=tmp_path / "new")
+    assert "bridge kept goes on" in await asyncio.to_thread(restored.command, "restore", str(into))
+    await asyncio.to_thread(restored.__enter__)
+    try:
+        (row,) = json.loads(await asyncio.to_thread(restored.command, "bridge", "ls", "--json"))
+        assert (row["name"], row["filter"]) == ("kept", "r/#")
+        client = Client(restored.port, "after", History())
+        await client.start()
+        await client.publish("r/after", 1)
+        await client.acknowledged(WITHIN_S)
+        deadline = time.monotonic() + WITHIN_S
+        while "r/after" not in [each["topic"] for each in lines(tmp_path / "new" / "kept.jsonl")]:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+        await client.stop()
+    finally:
+        await asyncio.to_thread(restored.close)

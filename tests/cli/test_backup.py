@@ -25,6 +25,16 @@ from shards.store import Store
 from tests.cli.test_storage import Kept
 
 pytestmark = [pytest.mark.slow]
+BRIDGES = """\
+[bridges.lake]
+filter = "plant/#"
+[bridges.lake.jsonl]
+path = "out.jsonl"
+[bridges.rests]
+filter = "#"
+paused = true
+jsonl.path = "rests.jsonl"
+"""
 
 
 def run(*words: str | Path) -> Result:
@@ -58,6 +68,7 @@ def stopped(tmp_path: Path) -> Path:
     (kept.path / "known-stores" / "0").write_text("")
     (kept.path / "pipeline.token").write_text("token\n")
     (kept.path / "api-keys.json").write_text("{}")
+    (kept.path / "bridges.toml").write_text(BRIDGES)
     return kept.path
 
 
@@ -106,9 +117,21 @@ def test_what_is_restored_is_what_was_stored(stopped: Path, tmp_path: Path) -> N
     assert positions(tmp_path / "new") == positions(stopped) == [1, 2]
     assert known_stores(tmp_path / "new") == {0}
     assert (tmp_path / "new" / "pipeline.token").read_text() == "token\n" and (tmp_path / "new" / "api-keys.json").read_text() == "{}"
+    assert (tmp_path / "new" / "bridges.toml").read_text() == BRIDGES
     assert not (tmp_path / "new" / "secret").exists() and not (tmp_path / "new" / "restoring").exists()
     assert "store.restored" in (tmp_path / "new" / "logs" / "launcher.log").read_text()
     open_data_directory(tmp_path / "new", n_shards=None, n_shards_new=7).close()
+
+
+def test_who_restores_is_told_which_bridges_go_on(stopped: Path, tmp_path: Path) -> None:
+    """Beside the broker that the backup is of they would carry everything twice; those that are paused carry nothing."""
+    told("backup", tmp_path / "backups", "--data-dir", stopped)
+    said = run("restore", tmp_path / "backups", "--data-dir", tmp_path / "new")
+    assert "bridge lake goes on when it starts" in said.stdout, said.output
+    (stopped / "bridges.toml").unlink()
+    told("backup", tmp_path / "backups", "--data-dir", stopped)
+    again = run("restore", tmp_path / "backups", "--data-dir", tmp_path / "newer")
+    assert "bridge" not in again.stdout and not (tmp_path / "newer" / "bridges.toml").exists()
 
 
 def test_nobody_else_may_read_a_backup(stopped: Path, tmp_path: Path) -> None:
