@@ -39,6 +39,10 @@ class Cluster:
     def socket(self) -> str:
         return str(self.directory / ".s.PGSQL.5432")
 
+    @property
+    def runs(self) -> bool:
+        return self._process is not None
+
     def start(self) -> None:
         program = find_program("postgres")
         assert program is not None

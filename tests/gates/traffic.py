@@ -20,11 +20,12 @@ from tests.gates.gate import GateFailed, topics
 class Publisher:
     """One client that publishes at a steady rate; what an outage kept it from sending is not made up for."""
 
-    def __init__(self, client: Client, qos: int, per_second: float, chosen: Iterable[str]) -> None:
+    def __init__(self, client: Client, qos: int, per_second: float, chosen: Iterable[str], *, size: int = 64) -> None:
         self.client = client
         self._qos = qos
         self._pause_s = 1 / per_second
         self._topics = list(chosen)
+        self._size = size
         self.task: asyncio.Task[None] | None = None
         self.next_number = 0
 
@@ -41,7 +42,7 @@ class Publisher:
         while True:
             due = max(due + self._pause_s, time.monotonic() - self._pause_s)
             await asyncio.sleep(due - time.monotonic())
-            number = await self.client.publish(self._topics[self.next_number % len(self._topics)], self._qos, size=64)
+            number = await self.client.publish(self._topics[self.next_number % len(self._topics)], self._qos, size=self._size)
             self.next_number = number + 1
 
     def cease(self) -> None:

@@ -1,0 +1,225 @@
+"""Gate 1 of issue 11: a target is away for five minutes while the bridge and the broker are killed, and has everything when it is back.
+
+A bridge to each kind of target carries the same 500 messages a second of 300 bytes, at QoS 1 and 2. Then all targets are away: servers
+are killed with -9 (mosquitto is stopped, as it forgets what it acknowledged when it is killed), the directories of files are somewhere
+else. The bridges' process is killed with -9 soon after, and at a third of the time once more, and all of the broker at half of it. When
+the targets are back, of each one:
+
+    all        every message that was acknowledged to its publisher is there
+    order      first arrivals of one publisher and topic are in its order
+    once       where docs/bridge-targets.md promises it: no message of the store is there twice, and none at QoS 2 by its payload;
+               elsewhere what is there twice has the same identity, where it has one
+    memory     of the bridges' process and of the broker's does not grow while messages wait
+
+--quick: 20 s instead of five minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.broker.client import Client
+from tests.broker.history import History
+from tests.broker.running import CommandFailed, Process
+from tests.gates.bridge_sinks import SINKS, Arrival, Sink
+from tests.gates.footprint import MB, own_bytes
+from tests.gates.gate import GateFailed, Scale, Watched, running, settings
+from tests.gates.traffic import Publisher, client_ids, part_of
+
+LIMIT_S = 2400
+AWAY_S = 300
+MESSAGES_PER_S = 500
+PUBLISHERS = 10
+PAYLOAD_BYTES = 300
+WARM_S = 10.0
+STILL_S = 90.0
+"""Without anything new arriving: longer than two of the longest pauses between tries."""
+DOUBLES_S = 3.0
+SAMPLE_S = 2.0
+SETTLING_S = 30.0
+"""After so long a process that was started has what it needs."""
+GROWN_BYTES_MAX = 48 * MB
+"""Of one process while messages wait. 75,000 messages for six bridges that were kept in memory would be ten times as much."""
+ROLES = ("bridge", "gateway", "session", "shard", "controller")
+
+
+@dataclass(slots=True)
+class Memory:
+    """samples: (when, bytes) of each process, by its name and pid; without the files it has mapped."""
+
+    samples: dict[tuple[str, int], list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
+
+    async def watch(self, watched: Watched) -> None:
+        """Until it is cancelled.  Asks who there is only when somebody has gone: that costs half a second of a core."""
+        known: list[Process] = []
+        while True:
+            sizes = [own_bytes(process.pid) for process in known]
+            if not known or not all(sizes):
+                try:
+                    known = [process for process in (await watched.status()).processes if process.role in ROLES]
+                except CommandFailed:  # It is being killed, or started.
+                    known = []
+            else:
+                now = time.monotonic()
+                for process, size in zip(known, sizes, strict=True):
+                    self.samples[process.name, process.pid].append((now, size))
+            await asyncio.sleep(SAMPLE_S)
+
+    def grown(self, since: float, until: float) -> list[tuple[str, int]]:
+        """By how much each process that lived in this time, and had settled, has grown in it; the most first."""
+        found = []
+        for (name, _), samples in self.samples.items():
+            within = [size for at, size in samples if max(since, samples[0][0] + SETTLING_S) <= at <= until]
+            if len(within) > 1:
+                found.append((name, within[-1] - within[0]))
+        return sorted(found, key=lambda each: -each[1])
+
+    def most(self, role: str) -> int:
+        return max((size for (name, _), samples in self.samples.items() if name.startswith(role) for _, size in samples), default=0)
+
+
+async def command(watched: Watched, *words: str) -> str:
+    return await asyncio.to_thread(watched.broker.command, *words)
+
+
+async def kill_bridges(watched: Watched) -> None:
+    for pid in (await watched.status()).pids("bridge"):
+        await asyncio.to_thread(watched.broker.kill, pid)
+
+
+async def absence(watched: Watched, sinks: Sequence[Sink], seconds: float) -> None:
+    began = time.monotonic()
+    await asyncio.gather(*(sink.away() for sink in sinks))
+    await kill_bridges(watched)
+    await asyncio.sleep(began + seconds / 3 - time.monotonic())
+    await kill_bridges(watched)
+    await asyncio.sleep(began + seconds / 2 - time.monotonic())
+    await watched.kill_all()
+    await watched.up()
+    await asyncio.sleep(began + seconds - time.monotonic())
+
+
+async def require_away(watched: Watched, sinks: Sequence[Sink], least: int) -> int:
+    """All bridges say that they fail and how much waits for them; the least of it."""
+    rows = {row["name"]: row for row in json.loads(await command(watched, "bridge", "ls", "--json"))}
+    waiting = []
+    for sink in sinks:
+        if rows[sink.name]["state"] != "failing":
+            raise GateFailed(f"bridge {sink.name} says {rows[sink.name]['state']} ({rows[sink.name]['error']}) while its target is away")
+        waiting.append(json.loads(await command(watched, "bridge", "lag", sink.name, "--json"))["messages"])
+        if waiting[-1] < least:
+            raise GateFailed(f"{waiting[-1]} messages wait for {sink.name} whose target is away, {least} were acknowledged since")
+    return min(waiting)
+
+
+async def arrived(watched: Watched, sinks: Sequence[Sink], wanted: int) -> dict[str, float]:
+    """Wait until each has so many; after how many seconds it had."""
+    began = moved = time.monotonic()
+    found: dict[str, float] = {}
+    counts = dict.fromkeys([sink.name for sink in sinks], 0)
+    while len(found) < len(sinks):
+        for sink in sinks:
+            count = await sink.count()
+            if count > counts[sink.name]:
+                counts[sink.name], moved = count, time.monotonic()
+            if count >= wanted:
+                found.setdefault(sink.name, time.monotonic() - began)
+        if time.monotonic() - moved > STILL_S:
+            rows = json.loads(await command(watched, "bridge", "ls", "--json"))
+            said = {row["name"]: f"{row['state']}: {row['error']}" for row in rows if row["error"]}
+            raise GateFailed(f"of {wanted} messages {counts} have come, and nothing for {STILL_S:.0f} s; {said}")
+        await asyncio.sleep(0.5)
+    return found
+
+
+def check(sink: Sink, arrivals: Sequence[Arrival], history: History) -> int:
+    """How many repeats there were, each of which may be."""
+    keys = Counter((each.publisher, each.number) for each in arrivals)
+    missing = [key for key, sent in history.sent.items() if sent.acknowledged_ns is not None and key not in keys]
+    strangers = [key for key in keys if key not in history.sent]
+    if missing or strangers:
+        raise GateFailed(f"{sink.name}: {len(missing)} are missing {missing[:3]}, {len(strangers)} were never sent {strangers[:3]}")
+    newest: dict[tuple[str, str], int] = {}
+    for publisher, number in dict.fromkeys((each.publisher, each.number) for each in arrivals):
+        line = publisher, history.sent[publisher, number].topic
+        if number < newest.get(line, -1):
+            raise GateFailed(f"{sink.name}: message {number} of {publisher} on {line[1]} came for the first time after {newest[line]}")
+        newest[line] = number
+    identities = Counter(each.identity for each in arrivals) if sink.with_identity else Counter[str]()
+    repeated = [identity for identity, count in identities.items() if count > 1]
+    if sink.exactly_once and repeated:
+        raise GateFailed(f"{sink.name}: {len(repeated)} messages are there twice, such as {repeated[:3]}")
+    stored: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for each in arrivals:
+        stored[each.publisher, each.number].add(each.identity)
+    for (publisher, number), under in stored.items():
+        sent = history.sent[publisher, number]
+        # At QoS 1 what its publisher has sent again may be stored again.
+        if len(under) > (sent.writings if sent.qos == 1 else 1):
+            raise GateFailed(f"{sink.name}: message {number} of {publisher} at QoS {sent.qos} is there as {sorted(under)}")
+    return len(arrivals) - len(keys)
+
+
+def require_flat(memory: Memory, since: float, until: float) -> str:
+    grown = memory.grown(since, until)
+    if grown and grown[0][1] > GROWN_BYTES_MAX:
+        raise GateFailed(f"{grown[0][0]} has grown by {grown[0][1] / MB:.0f} MB while messages waited; the others: {grown[1:4]}")
+    most = f"the bridges' process had {memory.most('bridge') / MB:.0f} MB at most"
+    if not grown:
+        return f"memory not judged, too short; {most}"
+    return f"memory while they waited: {grown[0][0]} by {grown[0][1] / MB:+.1f} MB, and others less; {most}"
+
+
+async def run(scale: Scale) -> str:
+    history, memory, seconds = History(), Memory(), scale.of(AWAY_S, 20)
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hf-sinks-")))
+        sinks = [kind(directory) for kind in SINKS]
+        for sink in sinks:
+            stack.push_async_callback(sink.end)
+            await sink.start()
+        watched = await stack.enter_async_context(running(settings(2)))
+        for sink in sinks:
+            await command(watched, "bridge", "add", sink.name, "filter=g101/#", *sink.settings)
+        publishers = [
+            Publisher(
+                Client(watched.broker.port, name, history, version=4, window=100), 1 + at % 2, MESSAGES_PER_S / PUBLISHERS,
+                part_of("g101", at, PUBLISHERS), size=PAYLOAD_BYTES,
+            )
+            for at, name in enumerate(client_ids("g101-pub", PUBLISHERS, 2))
+        ]  # fmt: skip
+        watching = asyncio.create_task(memory.watch(watched))
+        try:
+            for publisher in publishers:
+                await publisher.begin()
+            await asyncio.sleep(WARM_S)
+            before, began = history.acknowledged_count(), time.monotonic()
+            await absence(watched, sinks, seconds)
+            kept = history.acknowledged_count() - before
+            waited = await require_away(watched, sinks, kept // 2)
+            until = time.monotonic()
+            await asyncio.gather(*(sink.back() for sink in sinks))
+            for publisher in publishers:
+                await publisher.finish(120)
+            taken = await arrived(watched, sinks, history.acknowledged_count())
+            await asyncio.sleep(DOUBLES_S)
+            repeats = {sink.name: check(sink, await sink.arrivals(), history) for sink in sinks}
+            flat = require_flat(memory, began, until)
+        finally:
+            watching.cancel()
+            for publisher in publishers:
+                publisher.cease()
+            await asyncio.gather(watching, *(publisher.client.stop() for publisher in publishers), return_exceptions=True)
+    there = ", ".join(f"{name} {after:.0f} s ({repeats[name]} twice)" for name, after in taken.items())
+    return (
+        f"{history.acknowledged_count()} acknowledged messages; targets were away for {seconds} s, {waited} waited at least; all there, in "
+        f"order, after {there}; {flat}"
+    )
