@@ -114,6 +114,7 @@ NEEDS: dict[str, Need] = {
     ),
     "systemd": Need("systemd", cure="a machine with systemd", commands=("systemd-analyze",)),
     "arrow": Need("arrow", cure="make env-spark", modules=("pyarrow",)),
+    "kafka": Need("kafka", cure="make env", modules=("aiokafka", "confluent_kafka")),
     "spark": Need("spark", cure="make env-spark", modules=("pyspark", "pyarrow", "pandas"), search=_java),
     "load": Need("load", cure="HOLDFAST_LOAD=<directory of the load meter>", directory_variable="HOLDFAST_LOAD"),
     "conformance": Need(

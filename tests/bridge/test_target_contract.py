@@ -12,6 +12,7 @@ import pytest
 from bridge.port import Batch, Misconfigured, Outcome, Target, Unavailable
 from tests.bridge.batches import batch
 from tests.bridge.databases import Cluster
+from tests.bridge.kafka_peer import KafkaPeer
 from tests.bridge.peers import (
     JsonlPeer,
     Mosquitto3Peer,
@@ -34,6 +35,7 @@ PEERS: dict[str, tuple[type[Peer], str]] = {
     "postgresql": (PostgresqlPeer, "postgresql"),
     "jsonl": (JsonlPeer, ""),
     "parquet": (ParquetPeer, "arrow"),
+    "kafka": (KafkaPeer, "kafka"),
 }
 """The other side, and what of the machine it needs."""
 _MARKS = [pytest.param(name, marks=[pytest.mark.needs(need)] if need else []) for name, (_, need) in PEERS.items()]

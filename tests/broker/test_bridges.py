@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.broker.client import Client
 from tests.broker.history import History
 from tests.broker.running import QUIET_RAY, Options, RunningBroker
+from tests.needs import ROOT
 
 WITHIN_S = 60.0
+PAGE = ROOT / "docs" / "bridge.md"
+EXAMPLES = ROOT / "deploy" / "bridges"
 PUBLISHERS = 3
 MESSAGES = 150
 
@@ -116,3 +122,83 @@ async def test_a_restored_broker_has_the_bridges_that_commands_made(broker: Runn
         await client.stop()
     finally:
         await asyncio.to_thread(restored.close)
+
+
+@pytest.fixture
+def own_targets(tmp_path: Path) -> Path:
+    """What the page says of a target of one's own, as a file in a directory."""
+    found = re.search(r"^```python own_target\.py\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+    assert found
+    (tmp_path / "targets").mkdir()
+    (tmp_path / "targets" / "own_target.py").write_text(found[1])
+    return tmp_path / "targets"
+
+
+async def test_a_target_of_ones_own_is_loaded_from_where_python_finds_it(own_targets: Path) -> None:
+    """The example of the page, as it stands there; one that is not there, or is told nonsense, is said by `bridge ls`."""
+    with RunningBroker(Options(QUIET_RAY, environment={"PYTHONPATH": str(own_targets)})) as broker:
+        await added(broker, "files", "own_target:FilesTarget", {"directory": "files"})
+        await added(broker, "absent", "not_there:Target", {})
+        await added(broker, "nonsense", "own_target:FilesTarget", {})
+        client = Client(broker.port, "p", History())
+        await client.start()
+        numbers = [await client.publish(f"own/{n % 3}", 1, size=64) for n in range(100)]
+        await client.acknowledged(WITHIN_S)
+        await client.stop()
+        deadline = time.monotonic() + WITHIN_S
+        while len(files := sorted((Path(broker.data_dir) / "files").glob("*[0-9]"), key=by_position)) < len(numbers):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+        assert [int(path.read_bytes().split()[1]) for path in files] == numbers
+        rows = {row["name"]: row for row in json.loads(await asyncio.to_thread(broker.command, "bridge", "ls", "--json"))}
+        assert rows["files"]["state"] == "running"
+        assert rows["absent"]["error"] == "not_there:Target cannot be loaded: No module named 'not_there'"
+        assert rows["nonsense"]["error"] == 'plugin.options has no "directory"'
+
+
+def by_position(path: Path) -> tuple[int, ...]:
+    return tuple(map(int, path.name.split("-")))
+
+
+async def added(broker: RunningBroker, name: str, target: str, options: dict[str, object]) -> None:
+    words = ("filter=own/#", "type=plugin", f"plugin.target={target}", f"plugin.options={json.dumps(options)}")
+    await asyncio.to_thread(broker.command, "bridge", "add", name, *words)
+
+
+@pytest.mark.needs("kafka")
+async def test_the_example_of_kafka_carries_to_it() -> None:
+    """Over a time without it; in order for each topic."""
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    from tests.bridge.kafka_cluster import TOPIC, KafkaCluster
+
+    cluster = KafkaCluster(partitions=3)
+    with RunningBroker(Options(QUIET_RAY, environment={"PYTHONPATH": str(EXAMPLES)})) as broker:
+        await added(broker, "log", "kafka_target:KafkaTarget", {"servers": cluster.servers, "topic": TOPIC, "timeout_ms": 2000})
+        client = Client(broker.port, "p", History())
+        await client.start()
+        await publish_own(client, 100)
+        cluster.down()
+        await publish_own(client, 100)
+        cluster.up()
+        await client.stop()
+        consumer = AIOKafkaConsumer(bootstrap_servers=cluster.servers, group_id=None, auto_offset_reset="earliest")
+        await consumer.start()
+        consumer.assign([TopicPartition(TOPIC, number) for number in range(3)])
+        records: list[Any] = []
+        deadline = time.monotonic() + WITHIN_S
+        while len({record.value for record in records}) < 200:
+            assert time.monotonic() < deadline, f"{len(records)} records have come"
+            for some in (await consumer.getmany(timeout_ms=200)).values():
+                records += some
+        await consumer.stop()
+    cluster.end()
+    for topic in (b"own/0", b"own/1", b"own/2"):
+        found = list(dict.fromkeys([int(record.value.split()[1]) for record in records if record.key == topic]))
+        assert found == sorted(found) and len(found) > 60
+
+
+async def publish_own(client: Client, count: int) -> None:
+    for n in range(count):
+        await client.publish(f"own/{n % 3}", 1, size=64)
+    await client.acknowledged(WITHIN_S)

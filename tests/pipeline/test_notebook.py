@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from tests.needs import ROOT
 REAL = [pytest.mark.broker, pytest.mark.slow, pytest.mark.needs("spark"), pytest.mark.timeout(900)]
 BLOCK_S = 400.0
 PAGE = ROOT / "docs" / "pipeline.md"
+BRIDGES = ROOT / "docs" / "bridge.md"
 NOTEBOOK = ROOT / "docs" / "notebooks" / "first-hour.ipynb"
 
 
@@ -61,6 +63,15 @@ def test_the_page_does_what_it_says(broker: RunningBroker, tmp_path: Path) -> No
     assert "1000 messages of 4 publishers and topics: 0 missing" in said
     assert "plant/0/temp" in said and re.search(r"plant/1/temp\s+#{10,}", said)
     assert "1000 messages in" in said and "nothing is wrong" in said
+
+
+@real
+def test_a_stream_with_a_lease_does_what_the_page_of_bridges_says(broker: RunningBroker, tmp_path: Path) -> None:
+    """Its recipe, which carries a thousand messages to a database, each of them once."""
+    said = walked(broker, tmp_path, blocks_of_page(BRIDGES))
+    assert "1000 messages are there" in said[-1]
+    (lease,) = json.loads(broker.command("storage", "lease", "ls", "--json"))
+    assert lease["name"] == "carry"
 
 
 def table(heading: str) -> list[list[str]]:
