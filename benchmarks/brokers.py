@@ -169,7 +169,9 @@ log_dest stderr
 
     doors: Doors | None = None
 
-    def __init__(self, directory: Path, program: str) -> None:
+    def __init__(self, directory: Path, program: str, more: str = "") -> None:
+        """more: lines of its configuration."""
+        self._more = more
         self.name, self.host, self.port = "mosquitto", "127.0.0.1", free_port()
         self.data_dir = directory / "mosquitto"
         self._program = program
@@ -179,7 +181,7 @@ log_dest stderr
     def start(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         configuration = self.data_dir.with_suffix(".conf")
-        text = self.CONFIGURATION.format(port=self.port, directory=self.data_dir)
+        text = self.CONFIGURATION.format(port=self.port, directory=self.data_dir) + self._more
         if running_as_root():
             text += "user root\n"  # it would else become the user mosquitto, who may not write in our directory
         configuration.write_text(text)

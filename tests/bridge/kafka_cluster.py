@@ -29,7 +29,7 @@ class KafkaCluster:
         said = ctypes.create_string_buffer(512)
         configuration = ctypes.c_void_p(library.rd_kafka_conf_new())
         self._client = ctypes.c_void_p(library.rd_kafka_new(_PRODUCER, configuration, said, ctypes.c_size_t(512)))
-        assert self._client, said.value
+        assert self._client.value, said.value
         self._cluster = ctypes.c_void_p(library.rd_kafka_mock_cluster_new(self._client, 1))
         self.servers: str = library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
         self._told(library.rd_kafka_mock_topic_create(self._cluster, TOPIC.encode(), partitions, 1))

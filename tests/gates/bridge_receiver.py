@@ -46,14 +46,14 @@ def mqtt(port: int, out: BinaryIO, version: str) -> None:
 
     def came(_client: paho.Client, _given: Any, message: paho.MQTTMessage) -> None:
         said = dict(getattr(message.properties, "UserProperty", []))
-        out.write(line_of(said.get("holdfast-id", ""), message.payload))
+        out.write(line_of(said.get("holdfast-id", ""), bytes(message.payload)))
 
     def subscribed(*_: Any) -> None:
         print("subscribed", flush=True)
 
     if version == "5":
         client = paho.Client(CallbackAPIVersion.VERSION2, "receiver", protocol=paho.MQTTv5)
-        expiry = Properties(PacketTypes.CONNECT)
+        expiry = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho's own
         expiry.SessionExpiryInterval = 0xFFFFFFFF
         client.on_connect, client.on_message, client.on_subscribe = connected, came, subscribed
         client.reconnect_delay_set(1, 2)
