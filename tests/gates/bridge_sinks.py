@@ -12,24 +12,17 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from benchmarks.brokers import Mosquitto, find_mosquitto, free_port, wait_listening
 from tests.bridge.databases import Cluster
 from tests.broker.history import parse_payload
+from tests.gates.bridge_ledger import Arrival
 from tests.gates.gate import GateFailed
 from tests.needs import ROOT, find_program
 
 LISTENING_S = 30.0
 ENDED_S = 30.0
-
-
-class Arrival(NamedTuple):
-    """identity: store/shard/position or shard/position, the same for a message for ever; empty where the target has no room for it."""
-
-    identity: str
-    publisher: str
-    number: int
 
 
 class Sink(ABC):

@@ -20,7 +20,7 @@ import asyncio
 import json
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -29,7 +29,8 @@ from pathlib import Path
 from tests.broker.client import Client
 from tests.broker.history import History
 from tests.broker.running import CommandFailed, Process
-from tests.gates.bridge_sinks import SINKS, Arrival, Sink
+from tests.gates.bridge_ledger import check
+from tests.gates.bridge_sinks import SINKS, Sink
 from tests.gates.footprint import MB, own_bytes
 from tests.gates.gate import GateFailed, Scale, Watched, running, settings
 from tests.gates.traffic import Publisher, client_ids, part_of
@@ -49,7 +50,7 @@ SETTLING_S = 30.0
 GROWN_BYTES_MAX = 12 * MB
 """Of one process while messages wait, which are 75,000 for each of six bridges then."""
 WRITE_BUFFERS_BYTES = (4 * 16) << 20
-"""Of a shard, whose write buffers (shards/rocks_options.py) fill with what is published, with bridges or without any: 0.33 MB a second here,
+"""Of a shard, whose write buffers (shards/rocks_options.py) fill with what is published, with bridges or without any (0.33 MB a second),
 until they are written out."""
 BRIDGES_BYTES_MAX = 300 * MB
 """Of the bridges' process, whenever: 130 MB of it are the program, with what it needs for all kinds of targets."""
@@ -145,34 +146,6 @@ async def arrived(watched: Watched, sinks: Sequence[Sink], wanted: int) -> dict[
     return found
 
 
-def check(sink: Sink, arrivals: Sequence[Arrival], history: History) -> int:
-    """How many repeats there were, each of which may be."""
-    keys = Counter((each.publisher, each.number) for each in arrivals)
-    missing = [key for key, sent in history.sent.items() if sent.acknowledged_ns is not None and key not in keys]
-    strangers = [key for key in keys if key not in history.sent]
-    if missing or strangers:
-        raise GateFailed(f"{sink.name}: {len(missing)} are missing {missing[:3]}, {len(strangers)} were never sent {strangers[:3]}")
-    newest: dict[tuple[str, str], int] = {}
-    for publisher, number in dict.fromkeys((each.publisher, each.number) for each in arrivals):
-        line = publisher, history.sent[publisher, number].topic
-        if number < newest.get(line, -1):
-            raise GateFailed(f"{sink.name}: message {number} of {publisher} on {line[1]} came for the first time after {newest[line]}")
-        newest[line] = number
-    identities = Counter(each.identity for each in arrivals) if sink.with_identity else Counter[str]()
-    repeated = [identity for identity, count in identities.items() if count > 1]
-    if sink.exactly_once and repeated:
-        raise GateFailed(f"{sink.name}: {len(repeated)} messages are there twice, such as {repeated[:3]}")
-    stored: dict[tuple[str, int], set[str]] = defaultdict(set)
-    for each in arrivals:
-        stored[each.publisher, each.number].add(each.identity)
-    for (publisher, number), under in stored.items():
-        sent = history.sent[publisher, number]
-        # At QoS 1 what its publisher has sent again may be stored again.
-        if len(under) > (sent.writings if sent.qos == 1 else 1):
-            raise GateFailed(f"{sink.name}: message {number} of {publisher} at QoS {sent.qos} is there as {sorted(under)}")
-    return len(arrivals) - len(keys)
-
-
 def require_flat(memory: Memory, since: float, until: float) -> str:
     grown = memory.grown(since, until)
     told = ", ".join(f"{name} {more / MB:+.1f} MB" for name, more in grown)
@@ -219,7 +192,12 @@ async def run(scale: Scale) -> str:
                 await publisher.finish(120)
             taken = await arrived(watched, sinks, history.acknowledged_count())
             await asyncio.sleep(DOUBLES_S)
-            repeats = {sink.name: check(sink, await sink.arrivals(), history) for sink in sinks}
+            repeats = {
+                sink.name: check(
+                    sink.name, await sink.arrivals(), history, exactly_once=sink.exactly_once, with_identity=sink.with_identity
+                )
+                for sink in sinks
+            }
             flat = require_flat(memory, began, until)
         finally:
             watching.cancel()
