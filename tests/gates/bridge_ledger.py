@@ -22,7 +22,8 @@ class Arrival(NamedTuple):
 
 
 def check(name: str, arrivals: Sequence[Arrival], history: History, *, exactly_once: bool, with_identity: bool) -> int:
-    """How many more there are than messages.  arrivals: in their order.  Raises GateFailed."""
+    """How often something was there again, as the same message of the store where that can be told.  arrivals: in their order.  Raises
+    GateFailed."""
     keys = Counter((each.publisher, each.number) for each in arrivals)
     missing = [key for key, sent in history.sent.items() if sent.acknowledged_ns is not None and key not in keys]
     strangers = [key for key in keys if key not in history.sent]
@@ -36,7 +37,7 @@ def check(name: str, arrivals: Sequence[Arrival], history: History, *, exactly_o
             raise GateFailed(f"{name}: {len(repeated)} messages are there twice, such as {repeated[:3]}")
     if with_identity:
         _require_stored_as_sent(name, arrivals, history)
-    return len(arrivals) - len(keys)
+    return len(arrivals) - len(set(arrivals))
 
 
 def _require_order(name: str, arrivals: Sequence[Arrival], history: History) -> None:
