@@ -23,7 +23,7 @@ SPARK_STAMP := $(VENV)/.spark-$(call sum,requirements/core.txt requirements/spar
 PROJECT_STAMP := $(VENV)/.project-$(call sum,pyproject.toml)
 
 FLOORS := $(wildcard config mqtt access shards sessions gateway actors chaos cli pipeline holdfast_spark bridge benchmarks)
-CHECKED := $(FLOORS) tests scripts
+CHECKED := $(FLOORS) tests scripts $(wildcard deploy/bridges)
 DATA_DIR ?= ./data
 PORT ?= 1883
 

@@ -48,9 +48,9 @@ _ending: set[asyncio.Future[Any]] = set()
 
 
 class _Record(NamedTuple):
-    """index: of the message in its batch."""
+    """place: of the message in its batch."""
 
-    index: int
+    place: int
     key: bytes
     value: bytes
     at_ms: int
@@ -120,7 +120,7 @@ class KafkaTarget:
         refused: list[Refusal] = []
         while records:
             if records[0].size > self._bytes_max:
-                refused.append(Refusal(records[0].index, f"it is larger than {self._bytes_max} bytes, which is batch_bytes_max"))
+                refused.append(Refusal(records[0].place, f"it is larger than {self._bytes_max} bytes, which is batch_bytes_max"))
                 records = records[1:]
                 continue
             built, some = self._built(records)
@@ -133,7 +133,7 @@ class KafkaTarget:
                     refused += await self._send(partition, some[:half])
                     refused += await self._send(partition, some[half:])
                 else:
-                    refused.append(Refusal(some[0].index, f"Kafka's topic {self._topic} takes no message of that size"))
+                    refused.append(Refusal(some[0].place, f"Kafka's topic {self._topic} takes no message of that size"))
             except (self._errors.KafkaError, OSError) as error:
                 raise self._said(error) from None
             records = records[len(some) :]
