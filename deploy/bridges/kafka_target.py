@@ -69,6 +69,7 @@ class KafkaTarget:
     def __init__(self, options: Mapping[str, Any], context: Context) -> None:
         try:
             import aiokafka
+            import aiokafka.partitioner
         except ImportError:
             raise Misconfigured("this target needs the package aiokafka, which is not installed where the broker runs") from None
         self._kafka: Any = aiokafka
@@ -86,7 +87,7 @@ class KafkaTarget:
             self._partitions = sorted(await producer.partitions_for(self._topic))
         except (self._errors.KafkaError, OSError) as error:
             raise self._said(error) from None
-        self._partition_of = self._kafka.producer.producer.DefaultPartitioner()
+        self._partition_of = self._kafka.partitioner.DefaultPartitioner()
         return None
 
     async def deliver(self, batch: Batch) -> Outcome:
