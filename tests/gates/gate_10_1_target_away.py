@@ -68,13 +68,16 @@ class Memory:
     async def watch(self, watched: Watched) -> None:
         """Until it is cancelled.  Asks who there is only when somebody has gone: that costs half a second of a core."""
         known: list[Process] = []
+        everybody: set[str] = set()
         while True:
             sizes = [own_bytes(process.pid) for process in known]
-            if not known or not all(sizes):
+            # While it starts, not all of them are there yet.
+            if not known or not all(sizes) or {process.name for process in known} < everybody:
                 try:
                     known = [process for process in (await watched.status()).processes if process.role in ROLES]
                 except CommandFailed:  # It is being killed, or started.
                     known = []
+                everybody |= {process.name for process in known}
             else:
                 now = time.monotonic()
                 for process, size in zip(known, sizes, strict=True):
@@ -205,7 +208,8 @@ async def run(scale: Scale) -> str:
                 )
                 for sink in sinks
             }
-            flat = require_flat(memory, began, until)
+            # By then bridges have all that they ever have in memory.
+            flat = require_flat(memory, began + SETTLING_S, until)
         finally:
             watching.cancel()
             for publisher in publishers:
