@@ -24,6 +24,7 @@ _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 IDENTITY: Final = ("store", "shard", "position")
 """The columns by which a row is the message, for ever."""
+SESSION_EXPIRY_MAX_MS: Final = 0xFFFF_FFFE * 1000
 _CA_WHY = (
     "Path of the certificates (PEM) that have to have signed those of the other side; relative to the data directory. Empty: those of the "
     "system."
@@ -44,7 +45,9 @@ def _objects(text: str) -> dict[str, str] | None:
 
 
 class Mqtt(Section):
-    url: str = setting("", "The broker that messages are published to.", allowed=BROKER_ALLOWED, effect="at once")
+    url: str = setting(
+        "", "The broker that messages are published to; with direction in, brought from.", allowed=BROKER_ALLOWED, effect="at once"
+    )
     version: Literal["5", "3.1.1"] = setting(
         "5", "The version of MQTT that is spoken. Only 5 has properties, reasons, and marks that end loops by themselves.", effect="at once"
     )
@@ -76,6 +79,22 @@ class Mqtt(Section):
         effect="at once",
     )
     retain: Flag = setting(True, "Publish as retained what was.", effect="at once")
+    qos: Whole = setting(
+        2,
+        "The highest QoS at which messages are brought in, with direction in. 2: those that were published at QoS 2 come once, the others "
+        "as with 1.",
+        ge=1,
+        le=2,
+        effect="at once",
+    )
+    session_expiry: Duration = setting(
+        Duration.parse("7d"),
+        "How long the other broker keeps our session, and what comes for it, while we are not connected; with direction in and version 5. "
+        "With 3.1.1 that broker alone decides.",
+        ge=60_000,
+        le=SESSION_EXPIRY_MAX_MS,
+        effect="at once",
+    )
     ca: str = setting("", _CA_WHY, allowed=_PATH, effect="at once")
     cert: str = setting("", _CERT_WHY, allowed=_PATH, effect="at once")
     key: str = setting("", _KEY_WHY, allowed=_PATH, effect="at once")

@@ -97,25 +97,35 @@ class Bridge(Section):
     type: Literal["jsonl", "parquet", "mqtt", "http", "postgresql", "plugin"] = setting(
         "jsonl", "What kind of target it is; the section of that name has its settings.", effect="at once"
     )
+    direction: Literal["out", "in"] = setting(
+        "out",
+        "out: what is stored here is carried to the target. in: what another broker has is brought here, as its client with a durable "
+        "session; only with type mqtt.",
+        effect="at once",
+    )
     paused: Flag = setting(
-        False, "Deliver nothing, and keep everything until this is false again: what `holdfast bridge pause` sets.", effect="at once"
+        False,
+        "Deliver nothing, and keep everything until this is false again: what `holdfast bridge pause` sets. With direction in the other "
+        "broker keeps it.",
+        effect="at once",
     )
     filter: str = setting(
         "",
         "Which messages are carried: those that are stored and whose topic this matches. Changed, the bridge begins with the new filter "
-        "where `start` says.",
+        "where `start` says. With direction in it is subscribed at the other broker.",
         allowed=_FILTER_ALLOWED,
         effect="at once",
     )
     start: str = setting(
         "latest",
-        "Where it begins when it is made, which may be in the past (docs/replay.md); later it goes on where it was.",
+        "Where it begins when it is made, which may be in the past (docs/replay.md); later it goes on where it was. For direction out.",
         allowed=START_ALLOWED,
         effect="at once",
     )
     inflight_max: Whole = setting(
         2000,
-        "Messages that the bridge has in its memory: read, and not accepted by the target. Everything else waits in the store.",
+        "Messages that the bridge has in its memory: read, and not accepted by the target. Everything else waits in the store; with "
+        "direction in, at the other broker, which is told this as the receive maximum.",
         unit="messages",
         ge=1,
         le=20_000,
@@ -145,15 +155,14 @@ class Bridge(Section):
         "and publisher the order of each publisher and topic stays.",
         effect="at once",
     )
-    rate_max: Count = setting(
-        Count(INFINITY), "Messages a second that are handed to the target.", unit="messages a second", ge=1, effect="at once"
-    )
+    rate_max: Count = setting(Count(INFINITY), "Messages a second that are handed on.", unit="messages a second", ge=1, effect="at once")
     connect_timeout: Duration = setting(
         Duration.parse("10s"), "How long a connection to the target may take.", ge=100, le=600_000, effect="at once"
     )
     deliver_timeout: Duration = setting(
         Duration.parse("2m"),
-        "How long the target may take to accept a batch. Then the connection is closed, and the batch is sent again.",
+        "How long the target may take to accept a batch, or with direction in this broker a message. Then the connection is closed, and it "
+        "is sent again.",
         ge=100,
         le=3_600_000,
         effect="at once",
@@ -204,6 +213,10 @@ class Bridge(Section):
             raise conflict("start", START_ALLOWED)
         if self.retry_max < self.retry_min:
             raise conflict("retry_max", f"at least {self.retry_min}, which is retry_min")
+        if self.direction == "in" and self.type != "mqtt":
+            raise conflict("type", '"mqtt", while direction is "in"')
+        if self.direction == "in" and self.parallel != 1:
+            raise conflict("parallel", '1, while direction is "in"')
         if (wanting := self.target.wanting()) is not None:  # type: ignore[attr-defined]  # each section of a target has it
             raise conflict(f"{self.type}.{wanting[0]}", f'{wanting[1]}, while type is "{self.type}"')
         return self

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from actors.bridge.files import write_durably
 from actors.bridge.runner import STATE_DIR
 from actors.bridge.server import STATUS_FILE
 from actors.bridge.session import client_id
@@ -211,12 +212,12 @@ def change(topology: Topology, edit: Callable[[Tables], object], check: Callable
         before = path.read_bytes() if path.exists() else None
         tables: Tables = tomllib.loads(before.decode()).get("bridges", {}) if before is not None else {}
         edit(tables)
-        _write(path, text_of(tables).encode() if tables else None)
+        write_durably(path, text_of(tables).encode() if tables else None)
         try:
             _put_in_force(topology)
             check(settings_in_force(topology))
         except Refused:
-            _write(path, before)
+            write_durably(path, before)
             _put_in_force(topology)
             raise
 
@@ -250,25 +251,6 @@ def _section(name: str, table: Tables) -> list[str]:
     own = [f"{key} = {literal(value)}" for key, value in table.items() if not isinstance(value, dict)]
     below = [line for key, value in table.items() if isinstance(value, dict) for line in _section(f"{name}.{key}", value)]
     return [f"[{name}]", *own, "", *below]
-
-
-def _write(path: Path, data: bytes | None) -> None:
-    """Durable, whole or not at all; None: no file."""
-    if data is None:
-        path.unlink(missing_ok=True)
-    else:
-        beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _put(table: Tables, key: str, value: object) -> None:

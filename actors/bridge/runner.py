@@ -43,7 +43,7 @@ from bridge.lane import Doing
 from bridge.options import Options
 from bridge.port import Batch, Context, Message, Misconfigured, Target, Unavailable
 from bridge.targets import make_target
-from bridge.targets.origins import passed_store
+from bridge.targets.origins import came_from, passed_store, peer_of
 from bridge.transform import transform_of
 from config.bridges import Bridge
 from mqtt.decode import DecodeError
@@ -61,7 +61,7 @@ log = structlog.get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where bridges run.  here: whether the session of a client is served by this site.  store: id of the store, and text
-    that changes whenever what its home has said of a bridge may be lost."""
+    that changes whenever what its home has said of a bridge may be lost.  here_max: messages of QoS 2 that may wait for their PUBREL."""
 
     run_dir: Path
     data_dir: Path
@@ -70,6 +70,7 @@ class Place:
     here: Callable[[str], bool]
     store: Callable[[str], tuple[str, str]]
     secrets: Callable[[str], bytes]
+    here_max: int = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class Status:
     inflight: int
     inflight_bytes: int
     connections: int
+    delivered: int
 
 
 def now_ms() -> int:
@@ -101,6 +103,8 @@ class Runner:
         self._place = place
         self._transform = transform_of(settings.transform)
         self.core = BridgeCore(_options(settings, self._dead_letter_topic), self._made, random.Random())
+        self.counters = self.core.counters
+        self._peer = peer_of(settings.mqtt.url) if settings.type == "mqtt" else ""
         self._bytes_max = int(settings.inflight_bytes_max)
         self._session: BridgeSession | None = None
         self.online = False
@@ -152,7 +156,7 @@ class Runner:
             try:
                 await self._session.run()
             except (OSError, EOFError, TimeoutError, Refused, DecodeError, NotOurs) as error:
-                self.complaint = _sentence(error)
+                self.complaint = sentence(error)
             failures = 0 if self.online else failures + 1
             self.online = False
             self._session = None
@@ -210,9 +214,12 @@ class Runner:
         self._say_breaker()
 
     def _made(self, message: Message) -> Message | None:
-        """As the target gets it; not at all when it has come from this store, by way of other brokers."""
-        if message.user_properties and passed_store(message.user_properties, self._place.store(self.name)[0]):
-            return None
+        """As the target gets it; not at all when it has been carried out of this store before, or was brought in from that very broker."""
+        properties = message.user_properties
+        if properties:
+            store = self._place.store(self.name)[0]
+            if passed_store(properties, store) or came_from(properties, self._peer, store):
+                return None
         return self._transform(message)
 
     def _say_breaker(self) -> None:
@@ -272,7 +279,7 @@ class Runner:
 
     def _failed(self, lane: int, error: Exception, late: str) -> None:
         known = isinstance(error, Unavailable | Misconfigured | TimeoutError)
-        reason = late if isinstance(error, TimeoutError) else _sentence(error)
+        reason = late if isinstance(error, TimeoutError) else sentence(error)
         retry_after_s = error.retry_after_s if isinstance(error, Unavailable) and error.retry_after_s else 0.0
         log.warning("bridge.failed", bridge=self.name, lane=lane, cause=reason, exc_info=None if known else error)
         self._feed(Failed(lane, reason, round(retry_after_s * 1000), isinstance(error, Misconfigured)))
@@ -289,7 +296,7 @@ class Runner:
         connections = sum([lane.doing in (Doing.IDLE, Doing.BUSY) for lane in core.lanes])
         return Status(
             self.online, self.complaint, core.breaker(now_ms()), core.failures_in_a_row, core.last_error if core.failures_in_a_row else "",
-            core.held, core.held_bytes, connections,
+            core.held, core.held_bytes, connections, core.counters.delivered,
         )  # fmt: skip
 
 
@@ -298,10 +305,10 @@ async def _closed(target: Target) -> None:
         async with asyncio.timeout(CLOSE_S):
             await target.close()
     except Exception as error:
-        log.warning("bridge.not_closed", cause=_sentence(error))
+        log.warning("bridge.not_closed", cause=sentence(error))
 
 
-def _sentence(error: BaseException) -> str:
+def sentence(error: BaseException) -> str:
     return " ".join(str(error).split())[:_WORDS_MAX] or type(error).__name__
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import structlog
 
 from actors.access.secrets import read_secrets
+from actors.bridge.inward import InwardRunner
 from actors.bridge.runner import Place, Runner
 from actors.bridge.session import client_id
 from actors.metrics import of_bridge
@@ -30,6 +31,8 @@ from shards.slots import SlotTable
 
 STATUS_FILE = "bridges.json"
 STATUS_EVERY_S = 1.0
+RELEASES_MAX = 65_535
+"""Of one client, as there are no more packet identifiers."""
 log = structlog.get_logger(__name__)
 
 
@@ -40,7 +43,7 @@ class BridgeServer:
         self._topology = topology
         self._name = member_name("bridge", index)
         self._started: Announcement | None = None
-        self._runners: dict[str, Runner] = {}
+        self._runners: dict[str, Runner | InwardRunner] = {}
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._measured: set[str] = set()
@@ -97,18 +100,20 @@ class BridgeServer:
             await asyncio.gather(*[runner.stop() for runner in stopped])
             for name, bridge in wanted.items():
                 if name not in self._runners:
-                    runner = self._runners[name] = Runner(name, bridge, dead_letter_topic, self._place())
+                    kind = InwardRunner if bridge.direction == "in" else Runner
+                    runner = self._runners[name] = kind(name, bridge, dead_letter_topic, self._place(config))
                     runner.start()
             if gone:
                 log.info("bridges.changed", stopped=gone, running=list(self._runners))
 
-    def _same(self, runner: Runner, bridge: Bridge | None, dead_letter_topic: str) -> bool:
+    def _same(self, runner: Runner | InwardRunner, bridge: Bridge | None, dead_letter_topic: str) -> bool:
         return bridge == runner.settings and runner.default_dead_letter_topic == dead_letter_topic
 
-    def _place(self) -> Place:
+    def _place(self, config: Config) -> Place:
         topology = self._topology
+        here_max = RELEASES_MAX if config.mqtt.max_awaiting_rel.is_infinite else int(config.mqtt.max_awaiting_rel)
         return Place(
-            topology.run_dir, topology.data_dir, topology.secret, topology.n_gateways, self._is_here, self._store, self._secret
+            topology.run_dir, topology.data_dir, topology.secret, topology.n_gateways, self._is_here, self._store, self._secret, here_max
         )  # fmt: skip
 
     def _is_here(self, name: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from actors.metrics.names import counters, gauges
 
 if TYPE_CHECKING:
+    from actors.bridge.inward import InwardRunner
     from actors.bridge.runner import Runner
     from actors.metrics.sheet import Sheet
 
@@ -35,8 +36,8 @@ GAUGES: Final = gauges("holdfast_bridge", "bridge", {
 METRICS: Final = (*COUNTERS.values(), *GAUGES.values())
 
 
-def tell(sheet: Sheet, name: str, runner: Runner) -> None:
-    counted = asdict(runner.core.counters)
+def tell(sheet: Sheet, name: str, runner: Runner | InwardRunner) -> None:
+    counted = asdict(runner.counters)
     for key, metric in COUNTERS.items():
         sheet.count(metric, counted[key], name)
     status = runner.status()

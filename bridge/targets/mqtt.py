@@ -24,6 +24,10 @@ from mqtt.topics import check_topic_name
 
 PUBLISHES_A_TURN: Final = 64
 """So many are written before the loop may do something else."""
+CREDENTIALS: Final = frozenset({0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C})
+"""Reasons of a CONNACK that stay as long as nobody changes something."""
+FOR_GOOD: Final = frozenset({0x87, 0x90, 0x99})
+"""Reasons of a PUBACK that are about this message: not authorized, topic name invalid, payload format invalid."""
 _WIRES: Final = {"3.1.1": ("bridge.targets.mqtt3", "amqtt"), "5": ("bridge.targets.mqtt5", "aiomqtt")}
 
 

@@ -18,7 +18,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from bridge.port import Context, Message, Misconfigured, Unavailable
-from bridge.targets.mqtt import Answered, Closed, client_id_of, identity_of, of_origin, password_of
+from bridge.targets.mqtt import CREDENTIALS, FOR_GOOD, Answered, Closed, client_id_of, identity_of, of_origin, password_of
 from bridge.targets.origins import marked
 from config.bridge_kinds import Mqtt, broker_address
 
@@ -28,10 +28,6 @@ CLOSE_S: Final = 4.0
 FIXED_BYTES_MAX: Final = 32
 """Of a PUBLISH, beside its texts and its payload."""
 _PROPERTY_BYTES_MAX: Final = 5
-CREDENTIALS: Final = frozenset({0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C})
-"""Reasons of a CONNACK that stay as long as nobody changes something."""
-FOR_GOOD: Final = frozenset({0x87, 0x90, 0x99})
-"""Reasons of a PUBACK that are about this message: not authorized, topic name invalid, payload format invalid."""
 
 
 class Connection(aiomqtt.Client):

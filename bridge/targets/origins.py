@@ -1,12 +1,20 @@
 """The mark of what came by bridges: which stores and bridges a message has passed, in a user property, so that no loop carries it for ever.
 
-A bridge to a broker of MQTT 5 adds its own; whoever is asked to carry what already passed his store leaves it out.
+    STORE/BRIDGE            it was carried out of that store
+    PEER>STORE/BRIDGE       it was brought from that broker into that store; PEER is made of the broker's address
+
+A bridge outwards adds the first, where the other side has user properties (MQTT 5); one inwards the second, which always stays with the
+message while it is here.  What was carried out of a store is not carried out of it again, what was in it does not come in again, and what
+was brought from a broker is not carried back to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import Final
+
+from config.bridge_kinds import broker_address
 
 ORIGIN: Final = "holdfast-bridge"
 """Name of the user property: origins in the order in which they were passed, with commas between."""
@@ -21,9 +29,31 @@ def passed(properties: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     return tuple(origin for name, value in properties if name == ORIGIN for origin in value.split(",") if origin)
 
 
+def peer_of(url: str) -> str:
+    """A broker by its address, as marks name it: the same for the same host and port, as they are written."""
+    address = broker_address(url)
+    return blake2b(f"{address[0]}:{address[1]}".encode(), digest_size=8).hexdigest() if address is not None else ""
+
+
 def passed_store(properties: Iterable[tuple[str, str]], store: str) -> bool:
     """Whether the message has come from this store already."""
     return any(origin.partition("/")[0] == store for origin in passed(properties))
+
+
+def came_from(properties: Iterable[tuple[str, str]], peer: str, store: str) -> bool:
+    """Whether the message was brought from this broker into this store."""
+    return any(origin.partition("/")[0] == f"{peer}>{store}" for origin in passed(properties))
+
+
+def passed_or_arrived(properties: Iterable[tuple[str, str]], store: str) -> bool:
+    """Whether the message has been in this store, as far as bridges know."""
+    return any(origin.partition("/")[0].rpartition(">")[2] == store for origin in passed(properties))
+
+
+def arrived(properties: Iterable[tuple[str, str]], peer: str, origin: str) -> list[tuple[str, str]]:
+    """User properties of a message as it comes in, with this origin at the end of its mark."""
+    properties = list(properties)
+    return [*[each for each in properties if each[0] != ORIGIN], (ORIGIN, ",".join((*passed(properties), f"{peer}>{origin}")))]
 
 
 def marked(properties: Iterable[tuple[str, str]], origin: str, identity: str) -> list[tuple[str, str]]:

@@ -1,0 +1,57 @@
+"""What a bridge inwards remembers of its session at the other broker, in a file of its own.
+
+Identifiers of QoS 2 that this broker still knows mean something only within that session: with a new one they would keep messages away that
+are others.  So before CONNECT leaves, the file says that nothing is certain; it says so no more when the other broker has answered that the
+session is there, or when this broker has forgotten those identifiers.  Killed in between, a message of QoS 2 may come twice; none is lost.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from actors.bridge.files import write_durably
+
+FILE: Final = "session.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """there: which session, by address, client id and version.  here: which store, at which incarnation.  filters: what is subscribed
+    there, or was when this was written.  certain: identifiers of QoS 2 that this broker knows are of that session."""
+
+    there: str
+    here: str
+    filters: tuple[str, ...] = ()
+    qos: int = 0
+    certain: bool = False
+
+    def same_place(self, other: Standing) -> bool:
+        return (self.there, self.here) == (other.there, other.here)
+
+    def uncertain(self) -> Standing:
+        return replace(self, certain=False)
+
+
+def which(*parts: str) -> str:
+    return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def read_standing(state_dir: Path) -> Standing | None:
+    """None: there is none, or none that can be read."""
+    try:
+        said = json.loads((state_dir / FILE).read_text(encoding="utf-8"))
+        return Standing(
+            str(said["there"]), str(said["here"]), tuple([str(each) for each in said["filters"]]), int(said["qos"]), bool(said["certain"])
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_standing(state_dir: Path, standing: Standing) -> None:
+    """Durable, whole or not at all.  Blocks; raises OSError."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    write_durably(state_dir / FILE, json.dumps(asdict(standing)).encode())
