@@ -314,7 +314,8 @@ class InwardCore:
 
     # ---------------------------------------------------------------- what becomes of one
     def _refuse(self, item: Item, reason: str) -> None:
-        """It becomes a dead letter, under the same identifier.  One that is refused itself is dropped, and one at QoS 0, as nobody stores it."""
+        """It becomes a dead letter, under the same identifier.  One that is refused itself is dropped; so is one at QoS 0, which nobody
+        would store."""
         again = item.fate is Fate.SENT and bool(item.letter)
         if again or not item.qos:
             self.counters.refused += not again

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from actors.bridge.inward import InwardRunner
+from actors.bridge.runner import Runner
 from actors.bridge.server import BridgeServer
 from actors.topology import Topology
 from tests.actors.one_loop import OneLoop
@@ -56,19 +58,40 @@ async def online(server: BridgeServer, name: str = "out", within_s: float = 60) 
         await asyncio.sleep(0.01)
 
 
+def outward(server: BridgeServer, name: str) -> Runner:
+    runner = server._runners[name]
+    assert isinstance(runner, Runner)
+    return runner
+
+
 async def kill(server: BridgeServer) -> None:
     """The process dies at once: nothing that it still had to say is heard."""
     for runner in server._runners.values():
-        if runner._session is not None:
-            runner._session.hang_up()
-        tasks = [task for task in (runner._task, *runner._calls.values()) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for lane in list(runner._targets):
-            runner._close(lane)
-        await asyncio.gather(*runner._closing.values(), return_exceptions=True)
-        if runner._timer is not None:
-            runner._timer.cancel()
+        await (_kill(runner) if isinstance(runner, Runner) else _kill_inward(runner))
     server._runners.clear()
     await server.stop()
+
+
+async def _kill(runner: Runner) -> None:
+    if runner._session is not None:
+        runner._session.hang_up()
+    tasks = [task for task in (runner._task, *runner._calls.values()) if task is not None]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for lane in list(runner._targets):
+        runner._close(lane)
+    await asyncio.gather(*runner._closing.values(), return_exceptions=True)
+    if runner._timer is not None:
+        runner._timer.cancel()
+
+
+async def _kill_inward(runner: InwardRunner) -> None:
+    crossing = runner._crossing
+    if crossing is not None:
+        crossing.publisher.hang_up()
+        if crossing.source is not None and crossing.source._writer is not None:
+            crossing.source._writer.transport.abort()
+    assert runner._task is not None
+    runner._task.cancel()
+    await asyncio.gather(runner._task, return_exceptions=True)

@@ -17,7 +17,7 @@ from actors.inquiry.stored import Stored
 from bridge.targets.origins import ORIGIN as MARK
 from mqtt.encode import encode
 from mqtt.packets import MQTT_5, Properties, Publish
-from tests.actors.bridge.carried import Bridges, online
+from tests.actors.bridge.carried import Bridges, online, outward
 from tests.actors.bridge.fussy import book
 from tests.actors.one_loop import OneLoop
 from tests.broker import wire
@@ -52,8 +52,8 @@ async def test_what_the_target_refuses_is_a_dead_letter_and_the_others_go_on(tmp
         writer = await Replayer.connect(broker.port, "writer", 5, expiry_s=0)
         await writer.published("a/1", "good", "bad", "better")
         await until(lambda: len(book(name).taken) == 2)
-        await until(lambda: server._runners[name].core.counters.dead_letters == 1)
-        await until(lambda: not server._runners[name].core.held)
+        await until(lambda: outward(server, name).core.counters.dead_letters == 1)
+        await until(lambda: not outward(server, name).core.held)
         assert [each.payload for each in book(name).taken] == [b"good", b"better"]
         reader = await Replayer.connect(broker.port, "reader", 5)
         await reader.replay("dead-letters", replay_from="earliest")
@@ -77,7 +77,7 @@ async def test_what_comes_while_the_target_is_away_is_there_in_order_when_it_is_
         for part in range(4):
             await writer.published("a/1", *(f"{part}.{n:02}" for n in range(50)))
         await until(lambda: len(book(well).taken) == 200)
-        core = server._runners[away].core
+        core = outward(server, away).core
         await until(lambda: core.failures_in_a_row >= 3)
         assert core.held == 10 and core.breaker(0) == "open"
         assert "it is away" in server._runners[away].status().last_error
@@ -95,7 +95,7 @@ async def test_a_target_that_takes_too_long_is_given_the_batch_again(tmp_path: P
         await online(server, name)
         writer = await Replayer.connect(broker.port, "writer", 5, expiry_s=0)
         await writer.published("a/1", "one")
-        await until(lambda: server._runners[name].core.counters.failures >= 2)
+        await until(lambda: outward(server, name).core.counters.failures >= 2)
         assert "not accepted within 100ms" in server._runners[name].status().last_error
         book(name).slow_s = 0.0
         await until(lambda: [each.payload for each in book(name).taken] == [b"one"])
@@ -114,7 +114,7 @@ async def test_a_message_that_has_come_from_this_store_is_not_carried_again(tmp_
             assert await writer.answer(wire.PUBACK, packet_id) < 0x80
         await until(lambda: bool(book(name).taken))
         assert [each.payload for each in book(name).taken] == [b"new"]
-        assert server._runners[name].core.counters.left_out == 1
+        assert outward(server, name).core.counters.left_out == 1
 
 
 async def test_a_skip_and_a_rewind_move_the_bridge(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ async def test_a_skip_and_a_rewind_move_the_bridge(tmp_path: Path) -> None:
         writer = await Replayer.connect(broker.port, "writer", 5, expiry_s=0)
         await writer.published("a/1", "one", "two")
         await until(lambda: len(book(name).taken) == 2)
-        await until(lambda: not server._runners[name].core._items)
+        await until(lambda: not outward(server, name).core._items)
         async with Asking(broker.topology) as asking, Stored(asking) as stored:
             done = await move(asking, stored, client_id(name), "rewind", Target.parse("earliest"), None, "test")
         assert done is not None and done.places == 1
