@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from actors.bridge.publisher import Publisher
 from actors.bridge.standing import Standing, read_standing, write_standing
@@ -39,6 +40,9 @@ from bridge.options import Counters
 from bridge.port import Message, Unavailable
 from bridge.sources.mqtt import Source
 from config.bridges import Bridge
+
+GOES_ON_S: Final = 1.0
+"""For so long it is waited for what the other broker sends of a session of which nothing is certain."""
 
 
 def now_ms() -> int:
@@ -75,6 +79,8 @@ class Crossing:
         self.source: Source | None = None
         self.core: InwardCore | None = None
         self.subscribed_there = False
+        self._filters: tuple[str, ...] = ()
+        """What may be subscribed there."""
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._has_room, self._answered = asyncio.Event(), asyncio.Event()
         self._answered.set()
@@ -98,15 +104,16 @@ class Crossing:
         if known is not None and (known.filters, known.qos) == ((settings.filter,), settings.mqtt.qos):
             self._online()
         else:
-            source.subscribe(settings.filter, [each for each in (known.filters if known else ()) if each != settings.filter])
+            source.subscribe(settings.filter, [each for each in self._filters if each != settings.filter])
             asyncio.get_running_loop().call_later(settings.connect_timeout.seconds, self._unless_subscribed, late)
         await self._both(source)
 
     async def _meet(self, source: Source) -> Standing | None:
-        """What is subscribed there, as far as that is known; None: the session is a new one."""
+        """What is subscribed there; None: the session is a new one, or may be."""
         before = await asyncio.get_running_loop().run_in_executor(self._files, read_standing, self._state_dir)
         if before is not None and not before.same_place(self._wanted):
             before = None
+        self._filters = before.filters if before is not None else ()
         await source.reach()
         uncertain = (before or self._wanted).uncertain()
         await self._write(uncertain)
@@ -116,15 +123,15 @@ class Crossing:
             if source.answered and before is not None:
                 await self._write(before)
             raise
-        if present and before is not None and before.certain:
-            await self._write(before)
-            return before
+        if present and before is not None and (before.certain or await source.goes_on(GOES_ON_S)):
+            known = replace(before, certain=True)
+            await self._write(known)
+            return known
         self.publisher.hang_up()
         self.publisher = self._make_here(self)
         await self.publisher.open(clean=True)
-        known = replace(before, certain=True) if present and before is not None else None
-        await self._write(known or replace(self._wanted, filters=(), certain=True))
-        return known
+        await self._write(replace(before or self._wanted, certain=True))
+        return None
 
     def _write(self, standing: Standing) -> asyncio.Future[None]:
         """In one thread, so that they are written in this order whoever is cancelled."""

@@ -55,12 +55,14 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BridgeInfo:
-    """state: running; failing: its target does not work; paused; starting: it has no session at the broker (yet), `error` says why; left:
-    there are no settings of it any more, and everything is kept for it.  breaker: closed, open or trying.  error: of its target, or
-    why it does not run.  inflight: messages in its memory.  connections: to the target."""
+    """state: running; failing: its target, or what it brings messages from, does not work; paused; starting: it has no session at this broker
+    (yet), `error` says why; left: there are no settings of it any more, and everything is kept for it.  breaker: closed, open or trying.
+    error: of its target, or why it does not run.  inflight: messages in its memory.  connections: to the target, or to the other broker.
+    delivered: messages that its target, or inwards this broker, has accepted since the bridge has run; None: it does not run."""
 
     name: str
     state: State
+    direction: Literal["out", "in"] | None
     type: str | None
     filter: str | None
     breaker: str | None
@@ -68,6 +70,7 @@ class BridgeInfo:
     inflight: int
     inflight_bytes: int
     connections: int
+    delivered: int | None
 
 
 # ---------------------------------------------------------------------------------------------------- how they are
@@ -79,7 +82,7 @@ def bridges(topology: Topology) -> list[BridgeInfo]:
     status = _status(topology.run_dir)
     found = {name: _info(name, settings, status.get(name)) for name, settings in config.bridges.items()}
     for name in _kept(topology.data_dir):
-        found.setdefault(name, BridgeInfo(name, "left", None, None, None, "", 0, 0, 0))
+        found.setdefault(name, BridgeInfo(name, "left", None, None, None, None, "", 0, 0, 0, None))
     return [found[name] for name in sorted(found)]
 
 
@@ -88,15 +91,21 @@ def bridge(topology: Topology, name: str) -> BridgeInfo | None:
 
 
 def _info(name: str, settings: Bridge, said: Mapping[str, Any] | None) -> BridgeInfo:
-    if settings.paused:
-        return BridgeInfo(name, "paused", settings.type, settings.filter, None, "", 0, 0, 0)
-    if said is None:
-        return BridgeInfo(name, "starting", settings.type, settings.filter, None, "", 0, 0, 0)
-    state: State = "starting" if not said["online"] else "failing" if said["failures"] else "running"
+    direction, kind, topic_filter = settings.direction, settings.type, settings.filter
+    if settings.paused or said is None:
+        return BridgeInfo(name, "paused" if settings.paused else "starting", direction, kind, topic_filter, None, "", 0, 0, 0, None)
     error = said["complaint"] or said["last_error"]
     return BridgeInfo(
-        name, state, settings.type, settings.filter, said["breaker"], error, said["inflight"], said["inflight_bytes"], said["connections"]
+        name, _state(direction, said), direction, kind, topic_filter, said["breaker"], error, said["inflight"], said["inflight_bytes"],
+        said["connections"], said["delivered"],
     )  # fmt: skip
+
+
+def _state(direction: str, said: Mapping[str, Any]) -> State:
+    if direction == "in":
+        # Its two connections begin and end together.
+        return "running" if said["online"] else "failing" if said["failures"] and not said["complaint"] else "starting"
+    return "starting" if not said["online"] else "failing" if said["failures"] else "running"
 
 
 def _status(run_dir: Path) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """What a bridge inwards remembers of its session at the other broker, in a file of its own.
 
-Identifiers of QoS 2 that this broker still knows mean something only within that session: with a new one they would keep messages away that
-are others.  So before CONNECT leaves, the file says that nothing is certain; it says so no more when the other broker has answered that the
-session is there, or when this broker has forgotten those identifiers.  Killed in between, a message of QoS 2 may come twice; none is lost.
+Identifiers of QoS 2 that this broker still knows mean something only within that session: with a new one they would keep messages
+away that are others.  So before CONNECT leaves, the file says that nothing is certain: its answer may be lost, and it may have made a new
+session.  It is certain again when the other broker has answered that the session is there, or has sent something of it where that was not
+certain before; or when this broker has forgotten those identifiers, after which what was under way at QoS 2 may come twice.  Nothing is
+lost.
 """
 
 from __future__ import annotations

@@ -54,6 +54,7 @@ CLOSE_S: Final = 2.0
 ONLY_IF_NEW: Final = 1
 """Retained messages come with a subscription that is new, and not each time that we connect."""
 _SUBSCRIBE, _UNSUBSCRIBE = 1, 2
+_OF_SESSION: Final = (Publish, PublishRun, Ack, AckRun)
 
 
 class SourceOwner(Protocol):
@@ -123,6 +124,16 @@ class Source:
         if connack.properties.server_keep_alive is not None:
             self._keep_alive_s = float(connack.properties.server_keep_alive)
         return connack.session_present
+
+    async def goes_on(self, within_s: float) -> bool:
+        """Whether the other broker sends something of this session, before anything is subscribed on this connection.  A session that was
+        made by a CONNECT of ours, whose answer was lost, has nothing to send.  Raises Unavailable."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not any(isinstance(item, _OF_SESSION) for item in self._early):
+                    self._early += await self._read()
+                return True
+        return False
 
     def _connect(self, *, clean: bool) -> Connect:
         settings = self._settings

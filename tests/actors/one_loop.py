@@ -44,8 +44,10 @@ class OneLoop:
         sets: tuple[str, ...] = (),
         users: Mapping[str, bytes] | None = None,
         compact: bool = False,
+        site: str = "0" * 16,
     ) -> None:
-        """users: with their passwords.  compact: linked with each other as the parts of one process are, and not by sockets."""
+        """users: with their passwords.  compact: linked with each other as the parts of one process are, and not by sockets.  site: id of
+        the store."""
         self.port = free_port()
         self._run = tempfile.TemporaryDirectory(prefix="hf")
         passwords = Path(self._run.name) / "configured-passwords"
@@ -58,7 +60,7 @@ class OneLoop:
         self.topology = Topology(
             data_dir=data_dir,
             run_dir=Path(self._run.name),
-            site="0" * 16,
+            site=site,
             incarnation=1,
             secret=b"secret",
             config_json=dump_json(config),

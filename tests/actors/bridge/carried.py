@@ -64,6 +64,12 @@ def outward(server: BridgeServer, name: str) -> Runner:
     return runner
 
 
+def inward(server: BridgeServer, name: str) -> InwardRunner:
+    runner = server._runners[name]
+    assert isinstance(runner, InwardRunner)
+    return runner
+
+
 async def kill(server: BridgeServer) -> None:
     """The process dies at once: nothing that it still had to say is heard."""
     for runner in server._runners.values():
