@@ -1,4 +1,4 @@
-"""`holdfast bridge`: what carries stored messages elsewhere, of a running broker (docs/bridge.md)."""
+"""`holdfast bridge`: what carries stored messages elsewhere, or brings messages in, of a running broker (docs/bridge.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from actors.bridge import managing
-from actors.bridge.managing import BridgeInfo, Refused
+from actors.bridge.managing import BridgeInfo, Refused, Removed
 from actors.bridge.session import client_id
 from actors.inquiry import sessions
 from actors.inquiry.asking import Asking
@@ -22,7 +22,9 @@ from cli.stores import refuse
 from config.load import typed
 from config.settings import BRIDGES, plain, settings_in, value_at
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="What carries stored messages elsewhere, of a running broker.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="What carries stored messages elsewhere, or brings messages in, of a running broker."
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the bridge.")]
 
@@ -38,7 +40,7 @@ def ls(data_dir: DataDir = "./data", as_json: Json = False) -> None:
     if as_json:
         print_json(found)
     elif found:
-        table(("BRIDGE", "STATE", "TYPE", "FILTER", "IN FLIGHT", "ERROR"), [_cells(each) for each in found])
+        table(("BRIDGE", "STATE", "DIRECTION", "TYPE", "FILTER", "DELIVERED", "IN FLIGHT", "ERROR"), [_cells(each) for each in found])
     else:
         print("there are no bridges")
 
@@ -47,15 +49,16 @@ def ls(data_dir: DataDir = "./data", as_json: Json = False) -> None:
 def show(name: Name, data_dir: DataDir = "./data", as_json: Json = False) -> None:
     """One of them: how it is, how far it is behind, and its settings."""
 
-    async def asks(asking: Asking) -> tuple[BridgeInfo | None, Lag | None, dict[str, object], tuple[str, ...]]:
+    async def asks(asking: Asking) -> tuple[BridgeInfo | None, Lag | None, dict[str, object], tuple[str, ...], str]:
         found = managing.bridge(asking.topology, name)
         config = settings_in_force(asking.topology)
         prefix = f"{BRIDGES.prefix}{name}."
         settings = {key.removeprefix(prefix): plain(value_at(config, key)) for key in settings_in(config) if key.startswith(prefix)}
-        behind, missing = await _lag(asking, name)
-        return found, behind, dict(settings), missing
+        waits = managing.elsewhere(asking.topology, name)
+        behind, missing = (None, ()) if waits else await _lag(asking, name)
+        return found, behind, dict(settings), missing, waits
 
-    found, behind, settings, missing = ask(data_dir, asks)
+    found, behind, settings, missing, waits = ask(data_dir, asks)
     if found is None:
         end(missing)
         refuse(f"there is no bridge {name}.")
@@ -67,6 +70,8 @@ def show(name: Name, data_dir: DataDir = "./data", as_json: Json = False) -> Non
                 print(f"{key:<16} {value}")
         if behind is not None:
             print(f"{'lag':<16} {_said(behind)}")
+        elif waits:
+            print(f"{'lag':<16} not known here: what is not brought in yet waits {waits}")
         for key, value in settings.items():
             print(f"  {key} = {value!r}")
     end(missing)
@@ -76,10 +81,13 @@ def show(name: Name, data_dir: DataDir = "./data", as_json: Json = False) -> Non
 def lag(name: Name, data_dir: DataDir = "./data", as_json: Json = False) -> None:
     """How far it is behind, and how long until something is lost that it has not carried."""
 
-    async def asks(asking: Asking) -> tuple[Lag | None, tuple[str, ...]]:
-        return await _lag(asking, name)
+    async def asks(asking: Asking) -> tuple[Lag | None, tuple[str, ...], str]:
+        waits = managing.elsewhere(asking.topology, name)
+        return (None, (), waits) if waits else (*await _lag(asking, name), "")
 
-    behind, missing = ask(data_dir, asks)
+    behind, missing, waits = ask(data_dir, asks)
+    if waits:
+        refuse(f"what {name} brings in waits {waits}.")
     if behind is None:
         end(missing)
         refuse(f"nothing is kept for a bridge {name}.")
@@ -104,18 +112,19 @@ def add(
             refuse(f"{text!r} is no setting of a bridge: KEY=VALUE is wanted, such as filter='plant/#' (docs/configuration.md).", 2)
         given[key] = typed(f"{BRIDGES.prefix}{name}.{key}", value)
 
-    async def adds(asking: Asking) -> bool:
+    async def adds(asking: Asking) -> tuple[bool, bool]:
         await managing.add(asking.topology, name, given)
-        return await managing.online(asking.topology, name)
+        return await managing.online(asking.topology, name), bool(managing.elsewhere(asking.topology, name))
 
     try:
-        kept = ask(data_dir, adds)
+        kept, inwards = ask(data_dir, adds)
     except Refused as error:
         refuse(str(error))
     if as_json:
         print_json({"bridge": name, "online": kept})
     elif kept:
-        print(f"{name} is there: from now on what matches is kept for it")
+        kept_there = "by the other broker" if inwards else ""
+        print(f"{name} is there: from now on what matches is kept for it {kept_there}".strip())
     else:
         print(f"{name} is set, and has not begun yet: `holdfast bridge ls` says why")
 
@@ -148,18 +157,20 @@ def skip(name: Name, to: To, yes: Yes = False, data_dir: DataDir = "./data", as_
 def rm(name: Name, yes: Yes = False, data_dir: DataDir = "./data", as_json: Json = False) -> None:
     """End a bridge, with its settings and everything that is kept for it."""
 
-    async def looks(asking: Asking) -> Lag | None:
-        return (await _lag(asking, name))[0]
+    async def looks(asking: Asking) -> tuple[Lag | None, str]:
+        waits = managing.elsewhere(asking.topology, name)
+        return None if waits else (await _lag(asking, name))[0], waits
 
-    behind = ask(data_dir, looks)
+    behind, waits = ask(data_dir, looks)
     if not yes:
         if as_json:
             refuse("say --yes with --json: nobody can be asked.", 2)
-        print(f"bridge {name} {_said(behind) if behind is not None else 'has nothing that waits'}, which it will not carry")
+        nothing = f"has its messages waiting {waits}" if waits else "has nothing that waits"
+        print(f"bridge {name} {_said(behind) if behind is not None else nothing}, which it will not carry")
         if not typer.confirm("End it?"):
             refuse(f"bridge {name} is as it was.")
 
-    async def ends(asking: Asking) -> bool:
+    async def ends(asking: Asking) -> Removed:
         return await managing.remove(asking, name)
 
     try:
@@ -167,26 +178,28 @@ def rm(name: Name, yes: Yes = False, data_dir: DataDir = "./data", as_json: Json
     except Refused as error:
         refuse(str(error))
     if as_json:
-        print_json({"bridge": name, "session_ended": ended, "messages": behind.messages if behind is not None else 0})
+        print_json({"bridge": name, **facts(ended), "messages": behind.messages if behind is not None else 0})
     else:
-        print(f"bridge {name} has ended")
+        print(f"bridge {name} has ended" + (f"; {ended.left_there}" if ended.left_there else ""))
 
 
 # ---------------------------------------------------------------------------------------------------- within
 
 
 def _pause(name: str, paused: bool, data_dir: str, as_json: bool) -> None:
-    async def asks(asking: Asking) -> None:
+    async def asks(asking: Asking) -> bool:
         await managing.set_paused(asking.topology, name, paused)
+        return bool(managing.elsewhere(asking.topology, name))
 
     try:
-        ask(data_dir, asks)
+        inwards = ask(data_dir, asks)
     except Refused as error:
         refuse(str(error))
     if as_json:
         print_json({"bridge": name, "paused": paused})
     else:
-        print(f"{name} is paused: what comes is kept for it" if paused else f"{name} goes on where it was")
+        kept_there = " by the other broker, for as long as that keeps its session" if inwards else ""
+        print(f"{name} is paused: what comes is kept for it{kept_there}" if paused else f"{name} goes on where it was")
 
 
 def _move(what: Verb, name: str, to: str, yes: bool, data_dir: str, as_json: bool, means: str) -> None:
@@ -202,6 +215,8 @@ def _move(what: Verb, name: str, to: str, yes: bool, data_dir: str, as_json: boo
             refuse(f"bridge {name} is as it was.")
 
     async def moves(asking: Asking) -> Done | None:
+        if waits := managing.elsewhere(asking.topology, name):
+            raise NotMoved(f"what {name} brings in waits {waits}: there is no place of it here to move")
         async with Stored(asking) as stored:
             return await move(asking, stored, client_id(name), what, target, None, f"cli:{getpass.getuser()}")
 
@@ -235,4 +250,7 @@ def _said(one: Lag) -> str:
 
 
 def _cells(one: BridgeInfo) -> tuple[str, ...]:
-    return one.name, one.state, one.type or "-", one.filter or "-", str(one.inflight), one.error[:80] or "-"
+    delivered = "-" if one.delivered is None else str(one.delivered)
+    return (
+        one.name, one.state, one.direction or "-", one.type or "-", one.filter or "-", delivered, str(one.inflight), one.error[:80] or "-",
+    )  # fmt: skip

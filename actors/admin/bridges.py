@@ -1,4 +1,4 @@
-"""Bridges: what carries stored messages elsewhere (docs/bridge.md)."""
+"""Bridges: what carries stored messages elsewhere, or brings messages in (docs/bridge.md)."""
 
 from __future__ import annotations
 
@@ -57,9 +57,11 @@ class BridgesAnswer(BaseModel):
 
 
 class Ended(BaseModel):
-    """session_ended: there was something that was kept for it, or could have been."""
+    """session_ended: there was something that was kept for it, or could have been.  left_there: of a bridge inwards, why its session at the
+    other broker may still be there; empty: it is not."""
 
     session_ended: bool
+    left_there: str
 
 
 class Paused(BaseModel):
@@ -75,10 +77,12 @@ def add(app: FastAPI, broker: Broker) -> None:
 
     @app.get(f"{API}/bridges/{{name}}", response_model=OneBridge, responses=ANSWERS | _NOT_THERE, tags=TAGS)
     async def bridge_(name: Name) -> JSONResponse:
-        """One of them, with how far it is behind."""
+        """One of them, with how far it is behind; of one inwards nobody here knows that, and `lag` is null."""
         found = await broker.look(lambda: managing.bridge(broker.topology, name))
         if found is None:
             raise _no_bridge(name)
+        if found.direction == "in":
+            return JSONResponse({**facts(found), "lag": None, "missing": []})
         async with broker.stored() as (asking, stored):
             behind, gone = await sessions.lag(asking, stored, client_id(name))
         return JSONResponse({**facts(found), "lag": facts(behind), "missing": list(gone)})
@@ -114,6 +118,9 @@ def add(app: FastAPI, broker: Broker) -> None:
         return await pause_or_resume(name, False)
 
     async def moved(request: Request, name: str, what: Verb, to: str) -> JSONResponse:
+        waits = await broker.look(lambda: managing.elsewhere(broker.topology, name))
+        if waits:
+            raise conflict(f"what {name} brings in waits {waits}: there is no place of it here to move")
         try:
             target = Target.parse(to)
             async with broker.stored() as (asking, stored):
@@ -126,12 +133,12 @@ def add(app: FastAPI, broker: Broker) -> None:
             raise _no_bridge(name)
         return JSONResponse(facts(done))
 
-    @app.post(f"{API}/bridges/{{name}}/rewind", response_model=model_of(Done), responses=ANSWERS | _NOT_THERE, tags=TAGS)
+    @app.post(f"{API}/bridges/{{name}}/rewind", response_model=model_of(Done), responses=ANSWERS | _NOT_THERE | _CONFLICT, tags=TAGS)
     async def rewind(name: Name, request: Request, where: Where) -> JSONResponse:
         """Carry what is stored from a place on once more."""
         return await moved(request, name, "rewind", where.to)
 
-    @app.post(f"{API}/bridges/{{name}}/skip", response_model=model_of(Done), responses=ANSWERS | _NOT_THERE, tags=TAGS)
+    @app.post(f"{API}/bridges/{{name}}/skip", response_model=model_of(Done), responses=ANSWERS | _NOT_THERE | _CONFLICT, tags=TAGS)
     async def skip(name: Name, request: Request, where: Where) -> JSONResponse:
         """Leave out what is stored up to a place and not carried yet."""
         return await moved(request, name, "skip", where.to)
@@ -142,7 +149,7 @@ def add(app: FastAPI, broker: Broker) -> None:
         if await broker.look(lambda: managing.bridge(broker.topology, name)) is None:
             raise _no_bridge(name)
         try:
-            return JSONResponse({"session_ended": await managing.remove(await broker.asking(), name)})
+            return JSONResponse(facts(await managing.remove(await broker.asking(), name)))
         except Refused as error:
             raise conflict(_sentence(error)) from None
 

@@ -137,7 +137,8 @@ class _Finding:
     def add(self, lag: Lag) -> None:
         self._sessions += 1
         self._by_lag[bisect_left(LAG_BOUNDS, lag.messages)] += 1
-        if lag.client.startswith(BRIDGE):
+        if lag.client.startswith(BRIDGE) and lag.subscriptions:
+            # Without a subscription it is one inwards: what waits for it, waits elsewhere.
             self._bridges.append(replace(lag, subscriptions=()))
         if not lag.messages:
             return

@@ -17,7 +17,7 @@ import structlog
 from actors.bridge.crossing import Crossing, Ways, now_ms
 from actors.bridge.publisher import HereLost, NotNow, Publisher
 from actors.bridge.runner import FINISH_S, NOT_HERE_S, RETRY_S, STATE_DIR, Place, Status, sentence
-from actors.bridge.standing import Standing, which
+from actors.bridge.standing import Standing
 from bridge.core import Unfit
 from bridge.inward import Rate
 from bridge.options import Counters
@@ -102,7 +102,8 @@ class InwardRunner:
         store, epoch = place.store(self.name)
         state_dir = place.data_dir / STATE_DIR / self.name
         context = Context(self.name, 0, 1, store, place.data_dir, state_dir, place.secrets)
-        there = which(settings.mqtt.url, client_id_of(settings.mqtt, context), settings.mqtt.version)
+        mqtt = settings.mqtt
+        standing = Standing(mqtt.url, client_id_of(mqtt, context), mqtt.version, f"{store}.{epoch}")
 
         def here(owner: Crossing) -> Publisher:
             return Publisher(self.name, place.run_dir, place.secret, gateway, owner, self._dead_letter_topic)
@@ -112,7 +113,7 @@ class InwardRunner:
             return Source(settings.mqtt, context, owner, receive_max=settings.inflight_max, packet_bytes_max=bytes_max)
 
         ways = Ways(self._made_of(store), self.counters, self._rate, self._works, self._online)
-        return Crossing(settings, here, source, Standing(there, which(store, epoch)), state_dir, self._files, place.here_max, ways)
+        return Crossing(settings, here, source, standing, state_dir, self._files, place.here_max, ways)
 
     def _made_of(self, store: str) -> Callable[[Message], Message | None]:
         def made(message: Message) -> Message | None:

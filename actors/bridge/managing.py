@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from actors.access.secrets import read_secrets
 from actors.bridge.files import write_durably
+from actors.bridge.leaving import end_session
 from actors.bridge.runner import STATE_DIR
 from actors.bridge.server import STATUS_FILE
 from actors.bridge.session import client_id
@@ -55,10 +57,10 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BridgeInfo:
-    """state: running; failing: its target, or what it brings messages from, does not work; paused; starting: it has no session at this broker
-    (yet), `error` says why; left: there are no settings of it any more, and everything is kept for it.  breaker: closed, open or trying.
-    error: of its target, or why it does not run.  inflight: messages in its memory.  connections: to the target, or to the other broker.
-    delivered: messages that its target, or inwards this broker, has accepted since the bridge has run; None: it does not run."""
+    """state: running; failing: its target, or what it brings messages from, does not work; paused; starting: it has no session at this
+    broker (yet), `error` says why; left: there are no settings of it any more, and everything is kept for it.  breaker: closed, open or
+    trying.  error: of its target, or why it does not run.  inflight: messages in its memory.  connections: to the target, or to the other
+    broker.  delivered: messages that its target, or inwards this broker, has accepted since it was started; None: it does not run."""
 
     name: str
     state: State
@@ -170,10 +172,21 @@ async def set_paused(topology: Topology, name: str, paused: bool) -> None:
         await _stopped(topology, name)
 
 
-async def remove(asking: Asking, name: str) -> bool:
-    """Its settings, its session with everything that is kept for it, its files; whether there was a session.  Raises Refused."""
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """session_ended: there was a session here.  left_there: inwards: why there may still be one at the other broker, or empty."""
+
+    session_ended: bool
+    left_there: str = ""
+
+
+async def remove(asking: Asking, name: str) -> Removed:
+    """Its settings, its session with everything that is kept for it, here and at another broker, its files.  Raises Refused."""
     topology = asking.topology
-    known = name in settings_in_force(topology).bridges
+    settings = settings_in_force(topology).bridges.get(name)
+    # With its settings the places of its secrets go.
+    secrets = read_secrets(topology.run_dir)
+    known = settings is not None
     if known:
         await asyncio.to_thread(change, topology, lambda tables: tables.pop(name, None), lambda config: _must_be_gone(config, name))
         await _stopped(topology, name)
@@ -183,11 +196,14 @@ async def remove(asking: Asking, name: str) -> bool:
         raise Refused(f"{' and '.join(missing)} did not answer: the settings of {name} are gone, what is kept for it is not; try again.")
     if session is None and not known:
         raise Refused(f"there is no bridge {name}.")
-    shutil.rmtree(topology.data_dir / STATE_DIR / name, ignore_errors=True)
+    state_dir, left_there = topology.data_dir / STATE_DIR / name, ""
+    if settings is not None and settings.direction == "in":
+        left_there = await end_session(settings, name, topology.data_dir, state_dir, lambda place: secrets[place])
+    shutil.rmtree(state_dir, ignore_errors=True)
     if session is None:
-        return False
+        return Removed(False, left_there)
     await of_clients.kick(asking, client)
-    return await asking.destroy(client.encode(), session.session_id)
+    return Removed(await asking.destroy(client.encode(), session.session_id), left_there)
 
 
 def _must_be_gone(config: Config, name: str) -> None:
@@ -195,8 +211,14 @@ def _must_be_gone(config: Config, name: str) -> None:
         raise Refused(f"bridge {name} stands in the configuration of the broker itself: take it out there, reload, and then remove it.")
 
 
+def elsewhere(topology: Topology, name: str) -> str:
+    """Of a bridge inwards where its messages wait, in words; empty: it is none."""
+    settings = settings_in_force(topology).bridges.get(name)
+    return f"at {settings.mqtt.url}, which alone knows how many" if settings is not None and settings.direction == "in" else ""
+
+
 async def online(topology: Topology, name: str, within_s: float = ONLINE_WITHIN_S) -> bool:
-    """Whether it has come to have its session: from then on everything is kept for it."""
+    """Whether it has come to have its session, inwards at the other broker: from then on everything is kept for it."""
     return await _until(lambda: bool(_status(topology.run_dir).get(name, {}).get("online")), within_s)
 
 

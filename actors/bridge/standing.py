@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
@@ -22,33 +21,30 @@ FILE: Final = "session.json"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """there: which session, by address, client id and version.  here: which store, at which incarnation.  filters: what is subscribed
-    there, or was when this was written.  certain: identifiers of QoS 2 that this broker knows are of that session."""
+    """url, client, version: which session.  here: which store, at which incarnation.  filters: what is subscribed there, or was when this
+    was written.  certain: identifiers of QoS 2 that this broker knows are of that session."""
 
-    there: str
+    url: str
+    client: str
+    version: str
     here: str
     filters: tuple[str, ...] = ()
     qos: int = 0
     certain: bool = False
 
     def same_place(self, other: Standing) -> bool:
-        return (self.there, self.here) == (other.there, other.here)
+        return (self.url, self.client, self.version, self.here) == (other.url, other.client, other.version, other.here)
 
     def uncertain(self) -> Standing:
         return replace(self, certain=False)
-
-
-def which(*parts: str) -> str:
-    return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
 def read_standing(state_dir: Path) -> Standing | None:
     """None: there is none, or none that can be read."""
     try:
         said = json.loads((state_dir / FILE).read_text(encoding="utf-8"))
-        return Standing(
-            str(said["there"]), str(said["here"]), tuple([str(each) for each in said["filters"]]), int(said["qos"]), bool(said["certain"])
-        )
+        url, client, version, here = [str(said[key]) for key in ("url", "client", "version", "here")]
+        return Standing(url, client, version, here, tuple(map(str, said["filters"])), int(said["qos"]), bool(said["certain"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -71,8 +71,8 @@ class SourceOwner(Protocol):
 
 
 class Source:
-    def __init__(self, settings: Mqtt, context: Context, owner: SourceOwner, *, receive_max: int, packet_bytes_max: int) -> None:
-        """packet_bytes_max: what this broker takes."""
+    def __init__(self, settings: Mqtt, context: Context, owner: SourceOwner | None, *, receive_max: int, packet_bytes_max: int) -> None:
+        """owner: None: nothing is to come.  packet_bytes_max: what this broker takes."""
         self._settings = settings
         self._context = context
         self._owner = owner
@@ -173,7 +173,7 @@ class Source:
         self._take(early)
         while True:
             self._reading = False
-            await self._owner.room()
+            await self._heard_by().room()
             self._reading = self._heard = True
             self._take(await self._read())
 
@@ -210,18 +210,18 @@ class Source:
 
     def _hand_on(self, came: list[Came]) -> None:
         if came:
-            self._owner.arrived(came)
+            self._heard_by().arrived(came)
 
     def _take_other(self, item: Item) -> None:
         match item:
             case AckRun(kind=AckKind.PUBREL, packet_ids=packet_ids):
-                self._owner.released(packet_ids)
+                self._heard_by().released(packet_ids)
             case Ack(kind=AckKind.PUBREL, packet_id=packet_id):
-                self._owner.released([packet_id])
+                self._heard_by().released([packet_id])
             case Suback():
                 self._granted(item)
             case Unsuback():
-                self._owner.subscribed()
+                self._heard_by().subscribed()
             case Pingresp():
                 pass
             case Disconnect():
@@ -229,6 +229,10 @@ class Source:
                 raise Unavailable(f"{self._settings.url} ended the connection: {said}")
             case _:
                 raise Unavailable(f"{self._settings.url} sent a {type(item).__name__}")
+
+    def _heard_by(self) -> SourceOwner:
+        assert self._owner is not None
+        return self._owner
 
     def _granted(self, suback: Suback) -> None:
         reason = suback.reasons[0]
@@ -240,7 +244,7 @@ class Source:
         if self._leaves:
             self._write(Unsubscribe(_UNSUBSCRIBE, tuple([each.encode() for each in self._leaves])))
         else:
-            self._owner.subscribed()
+            self._heard_by().subscribed()
 
     # ------------------------------------------------------------------ what goes
     def acknowledge(self, qos: int, packet_ids: Sequence[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tomllib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from actors.admin.broker import Broker
 from actors.admin.guard import BY
 from actors.admin.health import Health
 from actors.bridge import managing
-from actors.bridge.managing import Refused
+from actors.bridge.managing import Refused, Removed
 from actors.bridge.server import BridgeServer
 from actors.inquiry.asking import Asking
 from actors.origin import Origin, write_origin
@@ -57,6 +57,27 @@ async def _bring(broker: OneLoop, server: BridgeServer) -> None:
         await asyncio.sleep(0.02)
 
 
+@asynccontextmanager
+async def asked_over_http(loop: OneLoop) -> AsyncIterator[Callable[..., Awaitable[Answer]]]:
+    """(method, path below that of bridges, body) -> what the admin process answers to somebody with a key."""
+    broker = Broker(loop.topology, load(environ={}))
+    health = Health(broker)
+    app = make_app(broker, health)
+
+    async def keyed(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, BY: "key:ops"}, receive, send)
+
+    async def asked(method: str, target: str = "", body: Any = None) -> Answer:
+        parts = [json.dumps(body).encode() if body is not None else b""]
+        return await ask(keyed, f"/api/v5/bridges{target}", method, {"content-type": "application/json"}, parts)
+
+    try:
+        yield asked
+    finally:
+        await health.stop()
+        await broker.close()
+
+
 async def test_a_bridge_is_made_paused_moved_and_ended_while_the_broker_runs(tmp_path: Path) -> None:
     """What is set is in bridges.toml, and what is kept for it goes with it and not before."""
     async with managed(tmp_path) as (broker, _):
@@ -77,7 +98,7 @@ async def test_a_bridge_is_made_paused_moved_and_ended_while_the_broker_runs(tmp
         assert [each["payload"] for each in await until(tmp_path, 2)] == ["one", "two"]
 
         async with Asking(topology) as asking:
-            assert await managing.remove(asking, "out")
+            assert await managing.remove(asking, "out") == Removed(True)
             with pytest.raises(Refused, match="there is no bridge out"):
                 await managing.remove(asking, "out")
         assert managing.bridges(topology) == [] and not (tmp_path / BRIDGES_FILE).exists()
@@ -142,18 +163,7 @@ async def test_a_bridge_is_made_paused_moved_and_ended_over_http_and_by_command(
         assert [each["payload"] for each in await until(tmp_path, 2)] == ["one", "one"]
         assert (await told(tmp_path, "bridge", "skip", "out", "--to", "latest", "--yes"))["what"] == "skip"
 
-        broker = Broker(loop.topology, load(environ={}))
-        health = Health(broker)
-        app = make_app(broker, health)
-
-        async def keyed(scope: Scope, receive: Receive, send: Send) -> None:
-            await app({**scope, BY: "key:ops"}, receive, send)
-
-        async def asked(method: str, target: str = "", body: Any = None) -> Answer:
-            parts = [json.dumps(body).encode() if body is not None else b""]
-            return await ask(keyed, f"/api/v5/bridges{target}", method, {"content-type": "application/json"}, parts)
-
-        try:
+        async with asked_over_http(loop) as asked:
             (listed,) = (await asked("GET")).json["data"]
             assert (listed["name"], listed["state"], listed["type"]) == ("out", "running", "jsonl")
             assert (await asked("GET", "/out")).json["lag"]["messages"] == 0
@@ -168,9 +178,6 @@ async def test_a_bridge_is_made_paused_moved_and_ended_over_http_and_by_command(
                 answer = await asked(method, target, body)
                 assert answer.status == status, (method, target, answer.json)
             assert (await asked("POST", "/out/rewind", {"to": "earliest"})).json["what"] == "rewind"
-            assert (await asked("DELETE", "/out")).json == {"session_ended": True}
+            assert (await asked("DELETE", "/out")).json == {"session_ended": True, "left_there": ""}
             assert (await asked("GET")).json["data"] == []
-        finally:
-            await health.stop()
-            await broker.close()
         await writer.close()
