@@ -28,7 +28,7 @@ from actors.listening.doors import Doors, former_port
 from actors.metrics.of_gateway import GatewayFigures
 from actors.pump import Pump, settle_gc
 from actors.settings import bridge_door, door_options, gateway_options
-from actors.sites.following import Following, whereabouts_of
+from actors.sites.following import Following, store_id, whereabouts_of
 from actors.snapshot import settings_in_force
 from actors.sparing import Sparing
 from actors.topology import Announcement, Health, Topology, announce, incarnation_of, member_name
@@ -120,12 +120,12 @@ class GatewayServer:
         name = incarnation_of(topology, "gateway", self._index)
         slots = SlotTable.initial(topology.n_shards)
         rng = random.Random(secrets.randbits(64))
+        whereabouts = self._whereabouts = whereabouts_of(topology)
         self._core = GatewayCore(name, slots, topology.n_sessions, self._options(config), rng, roams=topology.sites is not None)
         self._pump = Pump(self._tick)
         self._complaints = Sparing("client.malformed")
         self._doors = Doors(self, self._index, topology.run_dir, member_name("gateway", self._index))
         self._steady = Steady(topology.run_dir, topology.n_shards)
-        whereabouts = whereabouts_of(topology)
         self._links = links = GatewayLinks(topology, self._index, whereabouts, self, name)
         self._shards, self._sessions, self._peers = links.shards, links.sessions, links.peers
         self._following = Following(whereabouts, self._moved)
@@ -187,7 +187,8 @@ class GatewayServer:
         self._feed(SettingsChanged(self._options(config)))
 
     def _options(self, config: Config) -> Options:
-        return replace(gateway_options(config), bridge_token=token(self._topology.secret))
+        topology = self._topology
+        return replace(gateway_options(config), bridge_token=token(topology.secret), store=store_id(topology, self._whereabouts))
 
     def _moved(self) -> None:
         """Shards are led elsewhere, or there are other gateways."""

@@ -15,7 +15,7 @@ from typing import Final
 from gateway.connection import Connection
 from mqtt.packets import Connect
 from sessions.bodies import UPGRADE_QOS
-from sessions.origins import ORIGINS, PREFIX, is_bridge
+from sessions.origins import MARK, ORIGINS, PREFIX, STORE, is_bridge
 
 LISTENER: Final = "$bridges"
 CARRIED: Final = UPGRADE_QOS | ORIGINS
@@ -26,6 +26,12 @@ SUBSCRIBED: Final = "subscribed"
 def token(secret: bytes) -> bytes:
     """What a bridge shows; secret: of the broker."""
     return hmac.digest(secret, b"holdfast bridge", hashlib.sha256).hex().encode()
+
+
+def told(packet: Connect, subscribed: tuple[str, ...], store: str) -> tuple[tuple[str, str], ...]:
+    """User properties of the CONNACK: to a bridge of ours what it has subscribed to, to one of another broker the id of the store."""
+    asked = bool(store) and any(name == MARK for name, _ in packet.properties.user_properties)
+    return tuple([(SUBSCRIBED, each) for each in subscribed]) + (((STORE, store),) if asked else ())
 
 
 def comes_as_bridge(connection: Connection) -> bool:

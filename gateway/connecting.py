@@ -411,7 +411,7 @@ class Connecting:
             method=connection.auth_method,  # [MQTT-4.12.0-5]
             data=connection.last_word,
             why=why or None,
-            subscribed=connection.subscribed,
+            user_properties=bridges.told(packet, connection.subscribed, options.store),
         )
         return (_new_connack if own else _usual_connack)(version, present, told)
 
@@ -465,7 +465,7 @@ class _Told(NamedTuple):
     method: str | None = None
     data: bytes | None = None
     why: str | None = None
-    subscribed: tuple[str, ...] = ()
+    user_properties: tuple[tuple[str, str], ...] = ()
 
 
 _NOTHING_MORE = _Told()
@@ -484,7 +484,7 @@ def _new_connack(version: int, present: bool, told: _Told) -> bytes:
         authentication_method=told.method,
         authentication_data=told.data,
         reason_string=told.why,
-        user_properties=tuple([(bridges.SUBSCRIBED, each) for each in told.subscribed]),
+        user_properties=told.user_properties,
     )
     return encode(version, Connack(present, ReasonCode.SUCCESS, properties))
 

@@ -36,6 +36,8 @@ class Options:
     """How long a plugin's word about a right counts, where it has one."""
     bridge_token: bytes = b""
     """What bridges show of themselves (gateway.bridges); empty: none comes in."""
+    store: str = ""
+    """Its id, which bridges of other brokers are told (gateway.bridges); empty: it is not known."""
     plugin: bool = False
     """Whether there is a plugin, which is asked about those too who say nothing."""
     home_wait_ms: int = 10_000

@@ -21,6 +21,10 @@ PREFIX: Final = b"$bridge/"
 ORIGINS: Final = 64
 """In the options of a subscription: its messages say what they are.  Beside those of sessions.bodies."""
 ORIGIN: Final = b"holdfast-origin"
+MARK: Final = "holdfast-bridge"
+"""User property of a message: what bridges between brokers it has passed; of a CONNECT: that a bridge comes (bridge.targets.origins)."""
+STORE: Final = "holdfast-store"
+"""User property of the CONNACK that such a bridge gets: the id of this store, by which marks name it."""
 
 
 class Origin(NamedTuple):

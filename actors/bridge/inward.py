@@ -25,7 +25,7 @@ from bridge.pace import Pace
 from bridge.port import Context, Message, Misconfigured, Unavailable
 from bridge.sources.mqtt import Source
 from bridge.targets.mqtt import client_id_of
-from bridge.targets.origins import ORIGINS_MAX, arrived, passed, passed_or_arrived, peer_of
+from bridge.targets.origins import ORIGINS_MAX, arrived, passed, was_at
 from bridge.transform import transform_of
 from config.bridges import Bridge
 
@@ -42,7 +42,6 @@ class InwardRunner:
         self._dead_letter_topic = settings.dead_letter_topic or dead_letter_topic
         self._place = place
         self._transform = transform_of(settings.transform)
-        self._peer = peer_of(settings.mqtt.url)
         self.counters = Counters()
         self._pace = Pace(settings.retry_min.ms, settings.retry_max.ms, settings.breaker_after, random.Random())
         self._rate = Rate(0 if settings.rate_max.is_infinite else int(settings.rate_max), at_ms=now_ms())
@@ -119,7 +118,7 @@ class InwardRunner:
         def made(message: Message) -> Message | None:
             """As it is published; not at all when it has been in this store before."""
             properties = message.user_properties
-            if properties and passed_or_arrived(properties, store):
+            if properties and was_at(properties, store):
                 return None
             if len(passed(properties)) >= ORIGINS_MAX:
                 raise Unfit(f"it has come over {ORIGINS_MAX} bridges, so it goes round in a loop")
@@ -128,7 +127,9 @@ class InwardRunner:
                 return None
             if not self.settings.mqtt.retain:
                 found = found._replace(retain=False)
-            return found._replace(user_properties=tuple(arrived(found.user_properties, self._peer, f"{store}/{self.name}")))
+            crossing = self._crossing
+            assert crossing is not None and crossing.source is not None
+            return found._replace(user_properties=tuple(arrived(found.user_properties, crossing.source.peers, f"{store}/{self.name}")))
 
         return made
 

@@ -21,7 +21,7 @@ from actors.bridge.runner import Place, Runner
 from actors.bridge.session import client_id
 from actors.metrics import of_bridge
 from actors.metrics.sheet import Sheet
-from actors.sites.following import Following, whereabouts_of
+from actors.sites.following import Following, store_id, whereabouts_of
 from actors.sites.whereabouts import SeveralSites
 from actors.snapshot import settings_in_force
 from actors.topology import Announcement, Health, Topology, announce, member_name, write_whole
@@ -123,12 +123,12 @@ class BridgeServer:
 
     def _store(self, name: str) -> tuple[str, str]:
         """id, and the incarnations of the store and of the home of the bridge's session."""
-        if isinstance(self._whereabouts, SeveralSites):
-            known = self._whereabouts.known
-            store, _, incarnation = known.store.partition(":")
-            led = known.leads.get(self._slots.shard_of(client_id(name).encode()))
-            return store, f"{incarnation}.{led.incarnation if led is not None else 1}"
-        return self._topology.site, str(self._topology.incarnation)
+        store = store_id(self._topology, self._whereabouts)
+        if not isinstance(self._whereabouts, SeveralSites):
+            return store, str(self._topology.incarnation)
+        known = self._whereabouts.known
+        led = known.leads.get(self._slots.shard_of(client_id(name).encode()))
+        return store, f"{known.store.partition(':')[2]}.{led.incarnation if led is not None else 1}"
 
     def _secret(self, place: str) -> bytes:
         return read_secrets(self._topology.run_dir)[place]

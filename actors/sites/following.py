@@ -26,6 +26,11 @@ def whereabouts_of(topology: Topology) -> OneSite | SeveralSites:
     return OneSite(topology) if topology.sites is None else SeveralSites(topology)
 
 
+def store_id(topology: Topology, whereabouts: OneSite | SeveralSites) -> str:
+    """The same for ever, and at all sites that share the store; empty: the site process has not said it yet."""
+    return whereabouts.known.store.partition(":")[0] if isinstance(whereabouts, SeveralSites) else topology.site
+
+
 class Following:
     """Tells `changed` on the loop when somebody is elsewhere than before.
 

@@ -18,7 +18,8 @@ from typing import Final, Protocol
 
 from bridge.inward import Came
 from bridge.port import Context, Message, Misconfigured, Unavailable
-from bridge.targets.mqtt import CREDENTIALS, client_id_of, password_of
+from bridge.targets.mqtt import CREDENTIALS, client_id_of, of_origin, password_of
+from bridge.targets.origins import ORIGIN, peer_of, told_store
 from bridge.targets.tls import client_context
 from config.bridge_kinds import Mqtt, broker_address
 from mqtt.decode import DecodeError, Decoder
@@ -91,6 +92,8 @@ class Source:
         """Whether something has come since the last ping, and whether it would be read."""
         self._why = ""
         """Why we have ended the connection."""
+        self.peers: tuple[str, ...] = (peer_of(settings.url),)
+        """What marks call the other broker."""
         self.answered = False
         """Whether the other broker has answered CONNECT: it did nothing but what it said."""
 
@@ -121,6 +124,11 @@ class Source:
             kind = Misconfigured if connack.reason in CREDENTIALS else Unavailable
             said = connack.properties.reason_string or connack.reason.name.lower().replace("_", " ")
             raise kind(f"{self._settings.url} refused the connection: {said}")
+        store = told_store(connack.properties.user_properties)
+        if store and store == self._context.store:
+            raise Misconfigured(f"{self._settings.url} is this broker itself")
+        if store:
+            self.peers = (store, *self.peers)
         if connack.properties.server_keep_alive is not None:
             self._keep_alive_s = float(connack.properties.server_keep_alive)
         return connack.session_present
@@ -144,6 +152,7 @@ class Source:
                 session_expiry_interval=0 if clean else int(settings.session_expiry.seconds),
                 receive_maximum=self._receive_max,
                 maximum_packet_size=min(int(settings.packet_bytes_max), self._packet_bytes_max),
+                user_properties=((ORIGIN, of_origin(self._context)),),
             )
         return Connect(
             self._version, client_id_of(settings, self._context), clean, int(settings.keep_alive.seconds), settings.user or None,

@@ -16,7 +16,7 @@ from typing import ClassVar, Final, Protocol
 
 from bridge.port import Accepted, Batch, Context, Message, Misconfigured, Outcome, Unavailable
 from bridge.targets.flight import Flight
-from bridge.targets.origins import ORIGINS_MAX, passed
+from bridge.targets.origins import ORIGINS_MAX, passed, was_at
 from bridge.targets.tls import client_context
 from config.bridge_kinds import Mqtt, broker_address
 from mqtt.reason import ProtocolError
@@ -36,6 +36,8 @@ class Wire(Protocol):
 
     window: int
     packet_bytes_max: int
+    store: str
+    """The id of its store, if it says one when it is opened."""
 
     async def open(self) -> None:
         """Raises Unavailable, Misconfigured."""
@@ -92,8 +94,8 @@ class MqttTarget:
         flight = self._flight = Flight(len(batch.messages))
         now_ms = time.time_ns() // 1_000_000
         for index, message in enumerate(batch.messages):
-            if message.expires_at_ms and message.expires_at_ms <= now_ms:
-                flight.settle(index)  # Nobody may be given it any more.
+            if _is_over(message, now_ms) or (wire.store and was_at(message.user_properties, wire.store)):
+                flight.settle(index)  # Nobody may be given it any more, or it has been there.
                 continue
             if unfit := self._unfit(wire, message):
                 flight.settle(index, unfit)
@@ -158,6 +160,10 @@ class MqttTarget:
         if len(passed(message.user_properties)) >= ORIGINS_MAX:
             return f"it has come over {ORIGINS_MAX} bridges, so it goes round in a loop"
         return ""
+
+
+def _is_over(message: Message, now_ms: int) -> bool:
+    return bool(message.expires_at_ms) and message.expires_at_ms <= now_ms
 
 
 def client_id_of(settings: Mqtt, context: Context) -> str:

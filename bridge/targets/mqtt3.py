@@ -62,6 +62,7 @@ class BrokerWire:
     def __init__(self, settings: Mqtt, context: Context, tls: ssl.SSLContext | None, answered: Answered, closed: Closed) -> None:
         self.window = settings.window
         self.packet_bytes_max = int(settings.packet_bytes_max)
+        self.store = ""
         self._settings = settings
         self._context = context
         self._tls = tls

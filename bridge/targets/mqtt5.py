@@ -19,7 +19,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from bridge.port import Context, Message, Misconfigured, Unavailable
 from bridge.targets.mqtt import CREDENTIALS, FOR_GOOD, Answered, Closed, client_id_of, identity_of, of_origin, password_of
-from bridge.targets.origins import marked
+from bridge.targets.origins import ORIGIN, marked, told_store
 from config.bridge_kinds import Mqtt, broker_address
 
 CONNACK_S: Final = 600.0
@@ -136,6 +136,7 @@ class BrokerWire:
         assert address is not None
         self.window = settings.window
         self.packet_bytes_max = int(settings.packet_bytes_max)
+        self.store = ""
         self._retain = settings.retain
         self._settings, self._context = settings, context
         self._connection = Connection(
@@ -151,12 +152,16 @@ class BrokerWire:
             keepalive=int(settings.keep_alive.seconds),
             tls_context=tls,
             max_inflight_messages=settings.window,
+            properties=_comes_as_bridge(context),
         )
         self._opening = Opening(self._connection, settings.url)
 
     async def open(self) -> None:
         await self._opening.connect()
         said = self._connection.said
+        self.store = told_store(getattr(said, "UserProperty", []))
+        if self.store and self.store == self._context.store:
+            raise Misconfigured(f"{self._settings.url} is this broker itself")
         self.window = min(self.window, getattr(said, "ReceiveMaximum", self.window))
         self.packet_bytes_max = min(self.packet_bytes_max, getattr(said, "MaximumPacketSize", self.packet_bytes_max))
         self._retain = self._retain and bool(getattr(said, "RetainAvailable", 1))
@@ -193,3 +198,10 @@ class BrokerWire:
 
     def _user_properties(self, message: Message) -> list[tuple[str, str]]:
         return marked(message.user_properties, of_origin(self._context), identity_of(self._context, message))
+
+
+def _comes_as_bridge(context: Context) -> Properties:
+    """What CONNECT says, so that a Holdfast says who it is."""
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    properties.UserProperty = [(ORIGIN, of_origin(context))]
+    return properties

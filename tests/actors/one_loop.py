@@ -96,6 +96,11 @@ class OneLoop:
             state = gateway._core._state
             state.options = replace(state.options, home_wait_ms=PATIENT_MS, suback_wait_ms=PATIENT_MS)
 
+    def sets_of_bridges(self, *sets: str) -> None:
+        """What a bridge process that starts later finds."""
+        self.topology = replace(self.topology, config_json=dump_json(load(sets=(*self._always, *sets), environ={})))
+        write_whole(self.topology.run_dir / "topology.json", self.topology.to_json())
+
     def reconfigure(self, *sets: str) -> None:
         """As the controller does it after a reload; what is not said has its default."""
         config = load(sets=(*self._always, *sets), environ={})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import aiomqtt
@@ -14,10 +13,7 @@ import pytest
 from actors.bridge.crossing import Crossing
 from actors.bridge.server import BridgeServer
 from actors.shard import ShardServer
-from actors.topology import write_whole
 from benchmarks.brokers import Mosquitto
-from config.dump import dump_json
-from config.load import load
 from tests.actors.bridge.carried import Bridges, inward, kill, online
 from tests.actors.one_loop import OneLoop
 from tests.bridge.proxy import Proxy
@@ -97,8 +93,7 @@ async def test_nothing_is_lost_or_out_of_order_whoever_dies_and_at_qos_2_nothing
     async with mosquitto(tmp_path) as there, OneLoop(tmp_path, n_shards=1) as broker:
         proxy = Proxy(("127.0.0.1", there.port))
         await proxy.start()
-        broker.topology = replace(broker.topology, config_json=dump_json(load(sets=brings(proxy.port), environ={})))
-        write_whole(broker.topology.run_dir / "topology.json", broker.topology.to_json())
+        broker.sets_of_bridges(*brings(proxy.port))
         async with Bridges(broker) as server:
             await online(server, "in")
         reader = await Replayer.connect(broker.port, "reader", 5, expiry_s=300)
