@@ -21,6 +21,7 @@ from config.cluster import Cluster, ports_of
 from config.fields import Flag, Section, Whole, conflict, setting
 from config.groups import Groups
 from config.listeners import Listeners
+from config.loops import unmarked_loop
 from config.pipeline import Pipeline
 from config.protocol import Mqtt
 from config.register import Register
@@ -311,8 +312,15 @@ class Config(Section):
                 raise conflict(f"listeners.{name}.packet_bytes_max", f"at most {limit}, which is gateway.packet_bytes_max")
         self._check_sites()
         self._check_zones()
+        self._check_bridges()
         self._check_profile()
         return self
+
+    def _check_bridges(self) -> None:
+        if loop := unmarked_loop(self.bridges):
+            apart = f"a template that keeps it apart from what {loop.outwards} carries to that broker"
+            wanted = f"{apart}, while one of the two speaks MQTT 3.1.1, which has no marks"
+            raise conflict(f"bridges.{loop.inwards}.transform.topic", wanted)
 
     def _check_profile(self) -> None:
         sites = self.durable_storage.messages.n_sites

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Self
 
 from mqtt.decode import Decoder
 from mqtt.encode import encode
@@ -29,7 +30,7 @@ class HoldingBroker:
         self.delay_s: float | None = None
         """Answer each after so long, by itself."""
 
-    async def __aenter__(self) -> HoldingBroker:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.url = f"mqtt://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self

@@ -12,11 +12,12 @@ import pytest
 from bridge.port import Batch, Misconfigured, Outcome, Refusal, Unavailable
 from bridge.targets.flight import Flight
 from bridge.targets.mqtt import MqttTarget
-from bridge.targets.origins import IDENTITY, ORIGIN, ORIGINS_MAX, marked, passed, passed_store
+from bridge.targets.origins import IDENTITY, ORIGIN, ORIGINS_MAX, arrived, came_from, marked, passed, passed_store, peer_of, was_at
 from config.bridge_kinds import Mqtt
 from config.secrets import Secret
 from mqtt.packets import Properties
 from mqtt.reason import ReasonCode
+from sessions.origins import STORE as STORE_WORD
 from tests.bridge.batches import STORE, batch, context, message
 from tests.bridge.brokers import HoldingBroker
 
@@ -266,6 +267,37 @@ def test_a_mark_is_put_behind_those_before_and_the_first_identity_stays() -> Non
     assert second == [("a", "1"), (IDENTITY, "s1/2/3"), (ORIGIN, "s1/b1,s2/b2")]
     assert passed(second) == ("s1/b1", "s2/b2")
     assert passed_store(second, "s1") and passed_store(second, "s2") and not passed_store(second, "s3")
+
+
+def test_marks_say_where_a_message_was_and_by_which_broker_it_came() -> None:
+    """Carried out, brought in, brought from: by the id of a store, or by the address of a broker that says none."""
+    here, there = "a" * 16, peer_of("mqtt://There:1883")
+    assert there == peer_of("mqtt://there") != peer_of("mqtt://there:1884") and peer_of("no address") == ""
+    carried = marked([("k", "v")], f"{here}/out", "id")
+    came = arrived(carried, ("f" * 16, there), f"{here}/in")
+    assert came == [("k", "v"), (IDENTITY, "id"), (ORIGIN, f"{here}/out,{'f' * 16}>{there}>{here}/in")]
+    assert passed_store(carried, here) and not came_from(carried, there, here)
+    assert came_from(came, there, here) and not came_from(came, there, "b" * 16) and not came_from(came, here, here)
+    only_in = arrived([], ("f" * 16, there), f"{here}/in")
+    assert not passed_store(only_in, here)
+    assert all(was_at(only_in, each) for each in (here, there, "f" * 16)) and not was_at(only_in, "b" * 16)
+
+
+async def test_what_was_at_a_broker_is_not_carried_there_again(tmp_path: Path) -> None:
+    """A Holdfast says which store it is; the message is settled, and not sent."""
+    async with HoldingBroker(Properties(user_properties=((STORE_WORD, "f" * 16),))) as broker:
+        broker.delay_s = 0.0
+        target = await opened(broker, tmp_path, "5")
+        back = message(1, user_properties=((ORIGIN, f"{'f' * 16}/x"),))
+        assert await target.deliver(Batch("made-1", (back, message(2)))) == Outcome(2)
+        assert [each.payload for each in broker.publishes] == [b"payload 2"]
+        assert (ORIGIN, f"{STORE}/to-there") in broker.connects[0].properties.user_properties
+        await target.close()
+    async with HoldingBroker(Properties(user_properties=((STORE_WORD, STORE),))) as broker:
+        target = MqttTarget(Mqtt(url=broker.url), context(tmp_path))
+        with pytest.raises(Misconfigured, match="is this broker itself"):
+            await target.open()
+        await target.close()
 
 
 async def test_a_message_that_goes_round_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from config.bridges import BRIDGES_MAX
 from config.changes import changes
 from config.load import BRIDGES_FILE, ConfigError, load, load_with_sources
+from config.loops import overlap
 from config.settings import BRIDGES, named_settings
 
 GOOD = ("bridges.b.filter=a/#", "bridges.b.jsonl.path=x")
@@ -80,3 +81,52 @@ def test_every_setting_of_a_bridge_takes_effect_at_once() -> None:
     for before, after in ((none, one), (one, other), (one, none)):
         found = changes(before, after, 1)
         assert found.config.bridges == after.bridges and not found.at_next_start and found.applied
+
+
+IN = ("bridges.i.direction=in", "bridges.i.type=mqtt", "bridges.i.mqtt.url=mqtt://there", "bridges.i.filter=a/#")
+OUT = ("bridges.o.type=mqtt", "bridges.o.mqtt.url=mqtt://there:1883", "bridges.o.filter=a/+/b")
+OLD = "bridges.i.mqtt.version=3.1.1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "loops"),
+    [
+        ((), False),
+        ((OLD,), True),
+        (("bridges.o.mqtt.version=3.1.1",), True),
+        ((OLD, "bridges.i.filter=b/#"), False),
+        ((OLD, "bridges.o.mqtt.url=mqtt://elsewhere"), False),
+        ((OLD, "bridges.i.transform.topic=from-there/{topic}"), False),
+        ((OLD, "bridges.o.transform.topic=from-here/{topic}"), False),
+        ((OLD, "bridges.i.transform.topic=a/{topic}"), True),
+        ((OLD, "bridges.i.transform.topic={topic}/b"), True),
+        ((OLD, "bridges.i.transform.topic=a/x/b"), True),
+        ((OLD, "bridges.i.filter=#"), True),
+    ],
+)
+def test_without_marks_two_bridges_of_one_broker_keep_their_topics_apart(settings: tuple[str, ...], loops: bool) -> None:
+    """MQTT 3.1.1 has nothing that could end a loop; a template is taken for all topics that begin as it does."""
+    if not loops:
+        assert set(load(sets=(*IN, *OUT, *settings), environ={}).bridges) == {"i", "o"}
+        return
+    with pytest.raises(ConfigError, match="keeps it apart from what o carries to that broker"):
+        load(sets=(*IN, *OUT, *settings), environ={})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meet"),
+    [
+        ("a", "a", True), ("a", "b", False), ("a/#", "a", True), ("a/#", "a/b/c", True), ("+/b", "a/+", True), ("+", "a/b", False),
+        ("#", "x/y", True), ("a/+/c", "a/b/d", False), ("a/b", "a/b/c", False), ("a/b/#", "a/+", True),
+    ],
+)  # fmt: skip
+def test_two_filters_meet_where_some_topic_matches_both(one: str, other: str, meet: bool) -> None:
+    """Whichever is named first."""
+    assert overlap(one, other) is meet and overlap(other, one) is meet
+
+
+def test_what_brings_messages_in_is_a_broker_and_one_connection() -> None:
+    """Everything else has no direction."""
+    for setting, sentence in (("type=http", '"mqtt", while direction'), ("parallel=2", '1, while direction is "in"')):
+        with pytest.raises(ConfigError, match=sentence):
+            load(sets=(*IN, f"bridges.i.{setting}"), environ={})
