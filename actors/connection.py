@@ -70,7 +70,7 @@ class ClientConnection(asyncio.Protocol):
             names=owner.topic_names,
             connect_bytes_max=owner.connect_bytes_max,
             filters_max=owner.filters_max,
-            user_properties_max=owner.user_properties_max,
+            user_properties_max=arrival.door.user_properties_max or owner.user_properties_max,
         )
         self._transport: asyncio.Transport | None = None
         self._closing = False

@@ -23,6 +23,8 @@ from shards.ids import EXPIRY_NEVER
 from shards.options import UNLIMITED, ShardOptions, StoreOptions
 from shards.persistence import Persistence
 
+BRIDGE_PROPERTIES_MAX = 1 << 20
+"""What another broker has taken comes in with its mark, and as a dead letter with what that says; its bytes are bounded."""
 BRIDGE_MORE_BYTES = 8_192
 """A dead letter is a message, and some words more."""
 
@@ -115,6 +117,7 @@ def bridge_door(run_dir: Path, config: Config) -> DoorOptions:
         mode=0o600,
         connect_ms=config.gateway.connect_timeout.ms,
         packet_bytes_max=int(config.gateway.packet_bytes_max) + BRIDGE_MORE_BYTES,
+        user_properties_max=BRIDGE_PROPERTIES_MAX,
     )
 
 

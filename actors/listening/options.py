@@ -55,6 +55,8 @@ class DoorOptions:
     connect_ms: int = 5_000
     """From accepting a connection to its whole CONNECT."""
     packet_bytes_max: int = 1 << 20
+    user_properties_max: int = 0
+    """Of one packet; 0: as settings say for all listeners."""
     identity: str = "none"
     """Which name of a client's certificate is the user's: a word of access.certificates.IDENTITIES, or none."""
     proxy: ProxyOptions | None = None

@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from actors.metrics.sheet import Sheet
 
 COUNTERS: Final = counters("holdfast_bridge", "bridge", {
-    "received": "Messages that the bridge has taken from the store, once each while its process lives.",
-    "delivered": "Messages that its target has accepted.",
+    "received": "Messages that the bridge has taken from the store, once each while its process lives; inwards, from the other broker.",
+    "delivered": "Messages that its target has accepted; inwards, that this broker has.",
     "delivered_bytes": "Bytes of their payloads.",
-    "batches": "Batches that were handed to the target.",
-    "left_out": "Messages that `transform.where` has left out, or that had come from this store by way of other brokers.",
-    "retried": "Messages that were handed to the target once more, after a failure.",
-    "repeated": "Messages that came again after a crash and that the target knew that it had.",
-    "refused": "Messages that the target refused for good, or that could not be transformed.",
+    "batches": "Batches that were handed to the target; inwards none.",
+    "left_out": "Messages that `transform.where` has left out, or that were in this store, or at that broker, before.",
+    "retried": "Messages that were handed to the target once more, after a failure; inwards, that the other broker sent once more.",
+    "repeated": "Messages that came again after a crash and that the target knew that it had; inwards none.",
+    "refused": "Messages that the target, inwards this broker, refused for good, or that could not be transformed.",
     "dead_letters": "Of those, the ones that are stored as dead letters.",
-    "dead_letters_dropped": "Of those, the ones that were dead letters already, and are nowhere now.",
-    "failures": "Times that the target could not be reached, or did not take a batch.",
+    "dead_letters_dropped": "Of those, the ones that were dead letters already, or inwards of QoS 0, and are nowhere now.",
+    "failures": "Times that the target could not be reached, or did not take a batch; inwards, that the connections ended.",
 })  # fmt: skip
 GAUGES: Final = gauges("holdfast_bridge", "bridge", {
-    "online": "1: it has its session at the broker.",
-    "breaker_open": "1: so many failures in a row that one connection alone tries.",
-    "failures_in_a_row": "Failures since the target has accepted something.",
+    "online": "1: it has its session at this broker; inwards, at both.",
+    "breaker_open": "1: there were `breaker_after` failures in a row; one connection alone tries.",
+    "failures_in_a_row": "Failures since the target, inwards this broker, has accepted something.",
     "inflight": "Messages in the memory of the bridge.",
     "inflight_bytes": "Bytes of those.",
-    "connections": "Connections to the target.",
+    "connections": "Connections to the target, or to the other broker.",
 })  # fmt: skip
 METRICS: Final = (*COUNTERS.values(), *GAUGES.values())
 

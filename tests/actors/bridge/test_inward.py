@@ -9,12 +9,15 @@ from pathlib import Path
 
 import aiomqtt
 import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from actors.bridge.crossing import Crossing
 from actors.bridge.server import BridgeServer
 from actors.shard import ShardServer
 from benchmarks.brokers import Mosquitto
-from tests.actors.bridge.carried import Bridges, inward, kill, online
+from bridge.targets.origins import ORIGIN
+from tests.actors.bridge.carried import Bridges, inward, kill, online, sets
 from tests.actors.one_loop import OneLoop
 from tests.bridge.proxy import Proxy
 from tests.broker.replaying import Replayer
@@ -56,6 +59,84 @@ async def test_what_is_published_there_is_here(version: str, qos: int, tmp_path:
             found = [await reader.got() for _ in range(20)]
         assert [each.payload for each in found] == [f"message {number}" for number in range(20)]
         assert {each.qos for each in found} == {qos}
+
+
+async def test_a_topic_is_made_by_the_template_and_what_is_not_wanted_is_left_out(tmp_path: Path) -> None:
+    """With everything that MQTT 5 lets a message have, and more user properties than a client of ours may send."""
+    more = ("transform.topic=there/{topic}", "transform.where=payload != 'no'")
+    async with mosquitto(tmp_path) as there, OneLoop(tmp_path, sets=brings(there.port, *more)) as broker:
+        reader = await Replayer.connect(broker.port, "reader", 5, expiry_s=300)
+        await reader.replay("there/#", qos=2)
+        async with Bridges(broker) as server, aiomqtt.Client("127.0.0.1", there.port, protocol=aiomqtt.ProtocolVersion.V5) as writer:
+            await online(server, "in")
+            said = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+            said.UserProperty = [(f"p-{number}", "x") for number in range(300)]
+            await writer.publish("a/1", "no", qos=1)
+            await writer.publish("a/1", "yes", qos=1, properties=said)
+            found = await reader.got()
+            assert (found.topic, found.payload) == ("there/a/1", "yes")
+            assert len(found.properties) == 301 and found.properties[ORIGIN].endswith("/in")
+            assert inward(server, "in").counters.left_out == 1
+
+
+async def test_what_is_refused_here_for_good_is_a_dead_letter_and_is_acknowledged(tmp_path: Path) -> None:
+    """Topics that are the broker's own, such as what mosquitto says of itself; retained messages come with the subscription."""
+    async with mosquitto(tmp_path) as there, OneLoop(tmp_path, sets=brings(there.port, topic_filter="$SYS/broker/version")) as broker:
+        async with Bridges(broker) as server:
+            await online(server, "in")
+            reader = await Replayer.connect(broker.port, "reader", 5)
+            await reader.replay("dead-letters", replay_from="earliest")
+            letter = await reader.got()
+            assert letter.properties["dead-letter-topic"] == "$SYS/broker/version" and letter.properties["dead-letter-bridge"] == "in"
+            assert "(0x90)" in letter.properties["dead-letter-reason"]
+            counters = inward(server, "in").counters
+            assert (counters.refused, counters.dead_letters, counters.delivered) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("retain", ["true", "false"])
+async def test_what_is_retained_there_is_retained_here_where_that_is_wanted(retain: str, tmp_path: Path) -> None:
+    """What was there before the bridge, and what is published later."""
+    async with mosquitto(tmp_path) as there, OneLoop(tmp_path, sets=brings(there.port, f"mqtt.retain={retain}")) as broker:
+        async with aiomqtt.Client("127.0.0.1", there.port, protocol=aiomqtt.ProtocolVersion.V5) as writer:
+            await writer.publish("a/1", "before", qos=1, retain=True)
+            async with Bridges(broker) as server:
+                await online(server, "in")
+                await writer.publish("a/2", "later", qos=1, retain=True)
+                while inward(server, "in").counters.delivered < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        reader = await Replayer.connect(broker.port, "reader", 5)
+        await reader.replay("a/#")
+        await asyncio.sleep(0.5)
+        assert sorted(await reader.rest()) == (["before", "later"] if retain == "true" else [])
+
+
+async def test_with_another_filter_the_session_there_goes_on(tmp_path: Path) -> None:
+    """What waits in it comes, and the former filter is no more."""
+    async with mosquitto(tmp_path) as there, OneLoop(tmp_path, sets=brings(there.port)) as broker:
+        reader = await Replayer.connect(broker.port, "reader", 5, expiry_s=300)
+        await reader.replay("#", qos=2)
+        async with Bridges(broker) as server:
+            await online(server, "in")
+        async with aiomqtt.Client("127.0.0.1", there.port, protocol=aiomqtt.ProtocolVersion.V5) as writer:
+            await writer.publish("a/1", "waits", qos=1)
+            broker.sets_of_bridges(*brings(there.port, topic_filter="b/#"))
+            async with Bridges(broker) as server:
+                await online(server, "in")
+                await writer.publish("a/1", "not this", qos=1)
+                await writer.publish("b/1", "this", qos=1)
+                assert await reader.payloads(2) == ["waits", "this"]
+
+
+async def test_a_name_whose_place_in_the_store_is_that_of_a_bridge_outwards_is_not_taken(tmp_path: Path) -> None:
+    """What is kept for that one would come back here: somebody has to say that it is not wanted."""
+    async with mosquitto(tmp_path) as there, OneLoop(tmp_path, sets=sets("in", "a/#")) as broker:
+        async with Bridges(broker) as server:
+            await online(server, "in")
+        broker.sets_of_bridges(*brings(there.port))
+        async with Bridges(broker) as server:
+            while "holdfast bridge rm" not in inward(server, "in").complaint:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert not server._runners["in"].online
 
 
 async def test_killed_between_delivery_and_acknowledgement_it_brings_the_message_again(tmp_path: Path) -> None:
