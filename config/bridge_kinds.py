@@ -73,7 +73,8 @@ class Mqtt(Section):
     )
     packet_bytes_max: Size = setting(
         Size.parse("16MiB"),
-        "The largest packet that is sent; what is larger is refused for good. What a broker of version 5 says of itself bounds it as well.",
+        "The largest packet that is sent; what is larger is refused for good. What a broker of version 5 says of itself bounds it as well. "
+        "With direction in such a broker is told to send none that is larger.",
         ge=1024,
         le=268_435_455,
         effect="at once",

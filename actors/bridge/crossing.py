@@ -37,7 +37,7 @@ from bridge.inward import (
     Wake,
 )
 from bridge.options import Counters
-from bridge.port import Message, Unavailable
+from bridge.port import Message, Misconfigured, Unavailable
 from bridge.sources.mqtt import Source
 from config.bridges import Bridge
 
@@ -78,7 +78,7 @@ class Crossing:
         self.publisher = here(self)
         self.source: Source | None = None
         self.core: InwardCore | None = None
-        self.subscribed_there = False
+        self.subscribed_there = self._is_written = False
         self._filters: tuple[str, ...] = ()
         """What may be subscribed there."""
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -94,32 +94,35 @@ class Crossing:
         await self.publisher.open(clean=False)
         source = self.source = self._make_there(self, self.publisher)
         late = f"no answer from {settings.mqtt.url} within {settings.connect_timeout}"
-        try:
-            async with asyncio.timeout(settings.connect_timeout.seconds):
-                known = await self._meet(source)
-        except TimeoutError:
-            raise Unavailable(late) from None
+        known = await self._meet(source, late)
         self.core = InwardCore(self._bounds(), self._ways.transform, self._ways.counters, self._ways.rate)
         self._has_room.set()
-        if known is not None and (known.filters, known.qos) == ((settings.filter,), settings.mqtt.qos):
+        self._is_written = known == self._subscribed_standing()
+        if self._is_written and settings.mqtt.version != "5":
+            # A SUBSCRIBE more would bring all retained messages again.
             self._online()
         else:
             source.subscribe(settings.filter, [each for each in self._filters if each != settings.filter])
             asyncio.get_running_loop().call_later(settings.connect_timeout.seconds, self._unless_subscribed, late)
         await self._both(source)
 
-    async def _meet(self, source: Source) -> Standing | None:
+    def _subscribed_standing(self) -> Standing:
+        return replace(self._wanted, filters=(self._settings.filter,), qos=self._settings.mqtt.qos, certain=True)
+
+    async def _meet(self, source: Source, late: str) -> Standing | None:
         """What is subscribed there; None: the session is a new one, or may be."""
         before = await asyncio.get_running_loop().run_in_executor(self._files, read_standing, self._state_dir)
         if before is not None and not before.same_place(self._wanted):
             before = None
         self._filters = before.filters if before is not None else ()
-        await source.reach()
-        uncertain = (before or self._wanted).uncertain()
-        await self._write(uncertain)
         try:
-            present = await source.greet()
-        except Exception:
+            async with asyncio.timeout(self._settings.connect_timeout.seconds):
+                await source.reach()
+                await self._write((before or self._wanted).uncertain())
+                present = await source.greet()
+        except TimeoutError:
+            raise Unavailable(late) from None
+        except (Unavailable, Misconfigured):
             if source.answered and before is not None:
                 await self._write(before)
             raise
@@ -130,7 +133,7 @@ class Crossing:
         self.publisher.hang_up()
         self.publisher = self._make_here(self)
         await self.publisher.open(clean=True)
-        await self._write(replace(before or self._wanted, certain=True))
+        await self._write(replace(before or self._wanted, qos=0, certain=True))
         return None
 
     def _write(self, standing: Standing) -> asyncio.Future[None]:
@@ -166,8 +169,8 @@ class Crossing:
         """Never raises."""
         if self._timer is not None:
             self._timer.cancel()
-        if not self._over.done():
-            self._over.cancel()
+        if not self._over.cancel():
+            self._over.exception()  # It has been told, or something else ended this before.
         self.core = None
         self._answered.set()
         self.publisher.hang_up()
@@ -186,7 +189,8 @@ class Crossing:
         self._feed(Released(packet_ids))
 
     def subscribed(self) -> None:
-        self._write(replace(self._wanted, filters=(self._settings.filter,), qos=self._settings.mqtt.qos, certain=True))
+        if not self._is_written:
+            self._write(self._subscribed_standing())
         self._online()
 
     def answered(self, packet_ids: Sequence[int], refusal: str) -> None:

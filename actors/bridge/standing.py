@@ -21,8 +21,8 @@ FILE: Final = "session.json"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """url, client, version: which session.  here: which store, at which incarnation.  filters: what is subscribed there, or was when this
-    was written.  certain: identifiers of QoS 2 that this broker knows are of that session."""
+    """url, client, version: which session.  here: which store, at which incarnation.  filters: what may be subscribed there.  qos: at which
+    it is; 0: perhaps nothing is.  certain: identifiers of QoS 2 that this broker knows are of that session."""
 
     url: str
     client: str

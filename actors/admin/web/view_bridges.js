@@ -26,13 +26,21 @@ export function showBridges(place, { signal }) {
   );
 }
 
+// What one inwards is behind by only the other broker knows.
+function behind({ direction, lag }) {
+  if (direction === "in") return "not known";
+  return lag ? `${lag.counted ? "" : "≥ "}${count(lag.messages)}` : "";
+}
+
 function bridgesTable(rows) {
   return table("Bridges", [
     { head: "Bridge", cell: (one) => name(one.name) },
     { head: "State", cell: (one) => state(STATES[one.state], one.state) },
+    { head: "Direction", spare: true, cell: ({ direction }) => direction },
     { head: "Type", spare: true, cell: ({ type }) => type },
     { head: "Filter", wide: true, cell: ({ filter }) => (filter ? name(filter) : "") },
-    { head: "Behind", number: true, cell: ({ lag }) => (lag ? `${lag.counted ? "" : "≥ "}${count(lag.messages)}` : "") },
+    { head: "Delivered", number: true, spare: true, cell: ({ delivered }) => (delivered === null ? "" : count(delivered)) },
+    { head: "Behind", number: true, cell: behind },
     { head: "Bytes", number: true, spare: true, cell: ({ lag }) => (lag ? bytes(lag.unread_bytes) : "") },
     { head: "Oldest", number: true, cell: ({ lag }) => (lag ? span(lag.behind_ms) : "") },
     { head: "Loses in", number: true, cell: ({ lag }) => (lag?.held ? "held" : span(lag?.loss_in_ms)) },
