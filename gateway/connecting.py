@@ -182,9 +182,10 @@ class Connecting:
 
     def _take_limits(self, connection: Connection, packet: Connect) -> None:
         options = self._state.options
-        connection.receive_max_in = options.receive_maximum_in
+        bridge = bridges.comes_as_bridge(connection)
+        connection.receive_max_in = RECEIVE_MAXIMUM_DEFAULT if bridge else options.receive_maximum_in
         receive_max = packet.properties.receive_maximum or RECEIVE_MAXIMUM_DEFAULT
-        connection.receive_max = receive_max if bridges.comes_as_bridge(connection) else min(receive_max, options.max_inflight)
+        connection.receive_max = receive_max if bridge else min(receive_max, options.max_inflight)
         aliases = min(packet.properties.topic_alias_maximum or 0, options.topic_alias_max_out)
         if aliases:
             connection.aliases_out = AliasesOut(aliases)

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from itertools import groupby, takewhile
 
 from access.rights import Right
+from gateway.bridges import comes_as_bridge
 from gateway.closing import Closing
 from gateway.connecting import is_as_said, is_reserved
 from gateway.connection import AWAITING_ANSWER, AWAITING_PUBREL, OWN_BOUND, SHARD_BOUND, Connection, Phase
@@ -192,7 +193,7 @@ class Inbound:
         state = self._state
         options = state.options
         connection.sent += answered_later
-        if len(connection.qos2_in) > options.awaiting_rel_max:
+        if len(connection.qos2_in) > options.awaiting_rel_max and not comes_as_bridge(connection):
             self._closing.violation(connection, "too many messages without PUBREL", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
             return
         if connection.version == MQTT_5:

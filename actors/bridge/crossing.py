@@ -64,16 +64,14 @@ class Ways:
 class Crossing:
     def __init__(
         self, settings: Bridge, here: Callable[[Crossing], Publisher], there: Callable[[Crossing, Publisher], Source], standing: Standing,
-        state_dir: Path, files: Executor, here_max: int, ways: Ways,
+        state_dir: Path, files: Executor, ways: Ways,
     ) -> None:  # fmt: skip
-        """here, there: make the connections.  standing: as it is to be.  files: one thread, for what is in state_dir.  here_max: messages
-        of QoS 1 and 2 that this broker lets be under way, where it says no less."""
+        """here, there: make the connections.  standing: as it is to be.  files: one thread, for what is in state_dir."""
         self._settings = settings
         self._make_here, self._make_there = here, there
         self._wanted = standing
         self._state_dir = state_dir
         self._files = files
-        self._here_max = here_max
         self._ways = ways
         self.publisher = here(self)
         self.source: Source | None = None
@@ -143,7 +141,7 @@ class Crossing:
     def _bounds(self) -> Bounds:
         settings = self._settings
         return Bounds(
-            settings.inflight_max, int(settings.inflight_bytes_max), min(self._here_max, self.publisher.receive_max),
+            settings.inflight_max, int(settings.inflight_bytes_max), self.publisher.receive_max,
             settings.deliver_timeout.ms,
         )  # fmt: skip
 

@@ -112,7 +112,7 @@ class InwardRunner:
             return Source(settings.mqtt, context, owner, receive_max=settings.inflight_max, packet_bytes_max=bytes_max)
 
         ways = Ways(self._made_of(store), self.counters, self._rate, self._works, self._online)
-        return Crossing(settings, here, source, standing, state_dir, self._files, place.here_max, ways)
+        return Crossing(settings, here, source, standing, state_dir, self._files, ways)
 
     def _made_of(self, store: str) -> Callable[[Message], Message | None]:
         def made(message: Message) -> Message | None:

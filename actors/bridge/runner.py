@@ -61,7 +61,7 @@ log = structlog.get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where bridges run.  here: whether the session of a client is served by this site.  store: id of the store, and text
-    that changes whenever what its home has said of a bridge may be lost.  here_max: messages of QoS 2 that may wait for their PUBREL."""
+    that changes whenever what its home has said of a bridge may be lost."""
 
     run_dir: Path
     data_dir: Path
@@ -70,7 +70,6 @@ class Place:
     here: Callable[[str], bool]
     store: Callable[[str], tuple[str, str]]
     secrets: Callable[[str], bytes]
-    here_max: int = 65_535
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,6 @@ from shards.slots import SlotTable
 
 STATUS_FILE = "bridges.json"
 STATUS_EVERY_S = 1.0
-RELEASES_MAX = 65_535
-"""Of one client, as there are no more packet identifiers."""
 log = structlog.get_logger(__name__)
 
 
@@ -101,7 +99,7 @@ class BridgeServer:
             for name, bridge in wanted.items():
                 if name not in self._runners:
                     kind = InwardRunner if bridge.direction == "in" else Runner
-                    runner = self._runners[name] = kind(name, bridge, dead_letter_topic, self._place(config))
+                    runner = self._runners[name] = kind(name, bridge, dead_letter_topic, self._place())
                     runner.start()
             if gone:
                 log.info("bridges.changed", stopped=gone, running=list(self._runners))
@@ -109,11 +107,10 @@ class BridgeServer:
     def _same(self, runner: Runner | InwardRunner, bridge: Bridge | None, dead_letter_topic: str) -> bool:
         return bridge == runner.settings and runner.default_dead_letter_topic == dead_letter_topic
 
-    def _place(self, config: Config) -> Place:
+    def _place(self) -> Place:
         topology = self._topology
-        here_max = RELEASES_MAX if config.mqtt.max_awaiting_rel.is_infinite else int(config.mqtt.max_awaiting_rel)
         return Place(
-            topology.run_dir, topology.data_dir, topology.secret, topology.n_gateways, self._is_here, self._store, self._secret, here_max
+            topology.run_dir, topology.data_dir, topology.secret, topology.n_gateways, self._is_here, self._store, self._secret
         )  # fmt: skip
 
     def _is_here(self, name: str) -> bool:

@@ -93,6 +93,24 @@ async def test_what_is_refused_here_for_good_is_a_dead_letter_and_is_acknowledge
             assert (counters.refused, counters.dead_letters, counters.delivered) == (1, 1, 0)
 
 
+@pytest.mark.parametrize("version", ["5", "3.1.1"])
+async def test_more_than_may_be_under_way_is_brought_in_all_the_same(version: str, tmp_path: Path) -> None:
+    """What waits for its PUBREL keeps no PUBREL from being read: 3.1.1 has no Receive Maximum, and mosquitto 2.0.11 sends more than it was
+    told when a session goes on."""
+    more = ("inflight_max=20", f"mqtt.version={version}")
+    narrow = ("mqtt.max_inflight=16", "mqtt.max_awaiting_rel=16")
+    async with mosquitto(tmp_path) as there, OneLoop(tmp_path, sets=(*brings(there.port, *more), *narrow)) as broker:
+        reader = await Replayer.connect(broker.port, "reader", 5, expiry_s=300)
+        await reader.replay("a/#")
+        async with Bridges(broker) as server:
+            await online(server, "in")
+        async with aiomqtt.Client("127.0.0.1", there.port) as writer:
+            for number in range(300):
+                await writer.publish("a/1", f"{number}", qos=2)
+        async with Bridges(broker):
+            assert sorted(await reader.payloads(300), key=int) == [f"{number}" for number in range(300)]
+
+
 @pytest.mark.parametrize("retain", ["true", "false"])
 async def test_what_is_retained_there_is_retained_here_where_that_is_wanted(retain: str, tmp_path: Path) -> None:
     """What was there before the bridge, and what is published later."""
