@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
+from benchmarks.tls import issue
 from bridge.port import Misconfigured, Unavailable
 from bridge.sources.mqtt import Source
 from bridge.targets.origins import ORIGIN, peer_of
@@ -229,5 +231,23 @@ async def test_what_is_no_mqtt_is_said(tmp_path: Path) -> None:
         source = Source(Mqtt(url=url), context(tmp_path), Listener(), receive_max=10, packet_bytes_max=100_000)
         await source.reach()
         with pytest.raises(Unavailable, match="what is no MQTT"):
+            await source.greet()
+        await source.close()
+
+
+async def test_over_tls_the_other_side_has_to_be_who_it_says(tmp_path: Path) -> None:
+    """A certificate that nobody has signed whom we trust has to be mended by somebody."""
+    shown = issue(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(shown.cert, shown.key)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=tls)
+    async with server:
+        url = f"mqtts://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        source = Source(Mqtt(url=url), context(tmp_path), Listener(), receive_max=10, packet_bytes_max=100_000)
+        with pytest.raises(Misconfigured, match="is not trusted"):
+            await source.reach()
+        source = Source(Mqtt(url=url, ca=shown.cert), context(tmp_path), Listener(), receive_max=10, packet_bytes_max=100_000)
+        await source.reach()
+        with pytest.raises(Unavailable, match="closed the connection"):
             await source.greet()
         await source.close()

@@ -14,11 +14,13 @@ from paho.mqtt.properties import Properties
 
 from actors.bridge.crossing import Crossing
 from actors.bridge.server import BridgeServer
+from actors.metrics.sheet import Sheet, incarnation
 from actors.shard import ShardServer
 from benchmarks.brokers import Mosquitto
 from bridge.targets.origins import ORIGIN
 from tests.actors.bridge.carried import Bridges, inward, kill, online, sets
 from tests.actors.one_loop import OneLoop
+from tests.actors.test_metrics import scraped
 from tests.bridge.proxy import Proxy
 from tests.broker.replaying import Replayer
 from tests.needs import find_program
@@ -126,6 +128,38 @@ async def test_what_is_retained_there_is_retained_here_where_that_is_wanted(reta
         await reader.replay("a/#")
         await asyncio.sleep(0.5)
         assert sorted(await reader.rest()) == (["before", "later"] if retain == "true" else [])
+
+
+async def test_while_the_other_broker_is_away_it_is_failing_and_goes_on_by_itself(tmp_path: Path) -> None:
+    """Its breaker is open after some failures; what was published there meanwhile comes when it can be reached."""
+    async with mosquitto(tmp_path) as there, OneLoop(tmp_path) as broker:
+        proxy = Proxy(("127.0.0.1", there.port))
+        await proxy.start()
+        broker.sets_of_bridges(*brings(proxy.port, "breaker_after=3", "retry_max=100ms"))
+        reader = await Replayer.connect(broker.port, "reader", 5, expiry_s=300)
+        await reader.replay("a/#", qos=2)
+        async with Bridges(broker) as server, aiomqtt.Client("127.0.0.1", there.port) as writer:
+            await online(server, "in")
+            await proxy.cut()
+            runner = inward(server, "in")
+            while runner.status().breaker == "closed":  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            status = runner.status()
+            assert not status.online and status.failures >= 3 and "cannot be reached" in status.last_error
+            await writer.publish("a/1", "meanwhile", qos=1)
+            await proxy.start()
+            assert await reader.payloads(1) == ["meanwhile"]
+            while runner.status().failures:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert (runner.status().online, runner.status().last_error) == (True, "")
+            sheet = Sheet(broker.topology.run_dir, incarnation("bridge-0"))
+            sheet.now_s = 1.0
+            server.measure(sheet)
+            sheet.close()
+            found = scraped(broker.topology)
+            assert found["holdfast_bridge_online", "in"] == 1 and found["holdfast_bridge_breaker_open", "in"] == 0
+            assert found["holdfast_bridge_delivered_total", "in"] == 1 and found["holdfast_bridge_failures_total", "in"] >= 3
+            await proxy.cut()
 
 
 async def test_with_another_filter_the_session_there_goes_on(tmp_path: Path) -> None:
