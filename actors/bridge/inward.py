@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final
 
 import structlog
 
@@ -108,7 +107,7 @@ class InwardRunner:
             return Publisher(self.name, place.run_dir, place.secret, gateway, owner, self._dead_letter_topic)
 
         def source(owner: Crossing, publisher: Publisher) -> Source:
-            bytes_max = publisher.packet_bytes_max - MARK_BYTES
+            bytes_max = publisher.message_bytes_max
             return Source(settings.mqtt, context, owner, receive_max=settings.inflight_max, packet_bytes_max=bytes_max)
 
         ways = Ways(self._made_of(store), self.counters, self._rate, self._works, self._online)
@@ -125,6 +124,9 @@ class InwardRunner:
             found = self._transform(message)
             if found is None:
                 return None
+            levels = found.topic.count("/") + 1
+            if levels > self._place.topic_levels_max:
+                raise Unfit(f"its topic has {levels} levels, and this broker takes {self._place.topic_levels_max}")
             if not self.settings.mqtt.retain:
                 found = found._replace(retain=False)
             crossing = self._crossing
@@ -161,7 +163,3 @@ class InwardRunner:
             self.online, self.complaint, self._pace.breaker(now_ms()), self._pace.failures, self.last_error, held, held_bytes,
             int(self.online), self.counters.delivered,
         )  # fmt: skip
-
-
-MARK_BYTES: Final = 1024
-"""So much larger a message may become by the mark of where it came from."""

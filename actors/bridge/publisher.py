@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from actors.bridge.arriving import dead_letter
 from actors.bridge.session import CONNECT_S, PACKET_BYTES_MAX, client_id
 from actors.listening.door import unix_path
-from actors.settings import bridge_socket
+from actors.settings import BRIDGE_MORE_BYTES, bridge_socket
 from bridge.inward import Publish as Asked
 from bridge.port import Message
 from bridge.targets.mqtt import FOR_GOOD
@@ -31,6 +31,8 @@ from shards.ids import EXPIRY_NEVER
 
 _READ_BYTES: Final = 64 << 10
 _IDS: Final = 65_535
+MARK_BYTES: Final = 1024
+"""So much larger a message may become by the mark of where it came from."""
 
 
 class HereLost(Exception):
@@ -60,7 +62,13 @@ class Publisher:
         self._writer: asyncio.StreamWriter | None = None
         self._decoder = Decoder(MQTT_5, PACKET_BYTES_MAX, "client")
         self.receive_max = _IDS
-        self.packet_bytes_max = PACKET_BYTES_MAX
+        self._packet_bytes_max = PACKET_BYTES_MAX
+        self._retains = True
+
+    @property
+    def message_bytes_max(self) -> int:
+        """Of the packet of a message as it comes: what any client may send.  More is for marks, and for what dead letters say."""
+        return self._packet_bytes_max - BRIDGE_MORE_BYTES
 
     async def open(self, *, clean: bool) -> None:
         """clean: what was sent at QoS 2 before is forgotten here.  Raises HereLost."""
@@ -84,7 +92,8 @@ class Publisher:
                 f"`holdfast bridge rm`, or give this one another name"
             )
         self.receive_max = said_of_us.receive_maximum or _IDS
-        self.packet_bytes_max = said_of_us.maximum_packet_size or PACKET_BYTES_MAX
+        self._packet_bytes_max = said_of_us.maximum_packet_size or PACKET_BYTES_MAX
+        self._retains = said_of_us.retain_available != 0
 
     async def run(self) -> None:
         """Until the connection ends, which it says by an exception.  Raises HereLost, NotNow."""
@@ -140,10 +149,11 @@ class Publisher:
             letter = dead_letter(asked.packet_id, self._dead_letter_topic, self._name, asked.message, asked.letter)
             packet = replace(letter, flags=asked.qos << 1)
         else:
-            packet = _packet_of(asked)
+            packet = _packet_of(asked, self._retains)
         data = encode(MQTT_5, packet)
-        if len(data) > self.packet_bytes_max:
-            return f"its packet has {len(data)} bytes, and this broker takes {self.packet_bytes_max}"
+        bytes_max = self._packet_bytes_max if asked.letter else self.message_bytes_max + MARK_BYTES
+        if len(data) > bytes_max:
+            return f"its packet has {len(data)} bytes, and this broker takes {bytes_max}"
         self._send(data)
         return ""
 
@@ -171,9 +181,9 @@ class Publisher:
             self._writer.write(data)
 
 
-def _packet_of(asked: Asked) -> Publish:
+def _packet_of(asked: Asked, retains: bool) -> Publish:
     message = asked.message
-    flags = asked.dup << 3 | asked.qos << 1 | message.retain
+    flags = asked.dup << 3 | asked.qos << 1 | (message.retain and retains)
     return Publish(flags, asked.packet_id, message.topic.encode(), message.payload, _properties(message))
 
 

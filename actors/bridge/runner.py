@@ -70,6 +70,7 @@ class Place:
     here: Callable[[str], bool]
     store: Callable[[str], tuple[str, str]]
     secrets: Callable[[str], bytes]
+    topic_levels_max: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +218,7 @@ class Runner:
         properties = message.user_properties
         if properties:
             store = self._place.store(self.name)[0]
-            if passed_store(properties, store) or came_from(properties, self._peer, store):
+            if passed_store(properties, store) or (self._peer and came_from(properties, self._peer, store)):
                 return None
         return self._transform(message)
 

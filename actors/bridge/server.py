@@ -99,7 +99,7 @@ class BridgeServer:
             for name, bridge in wanted.items():
                 if name not in self._runners:
                     kind = InwardRunner if bridge.direction == "in" else Runner
-                    runner = self._runners[name] = kind(name, bridge, dead_letter_topic, self._place())
+                    runner = self._runners[name] = kind(name, bridge, dead_letter_topic, self._place(config))
                     runner.start()
             if gone:
                 log.info("bridges.changed", stopped=gone, running=list(self._runners))
@@ -107,10 +107,11 @@ class BridgeServer:
     def _same(self, runner: Runner | InwardRunner, bridge: Bridge | None, dead_letter_topic: str) -> bool:
         return bridge == runner.settings and runner.default_dead_letter_topic == dead_letter_topic
 
-    def _place(self) -> Place:
+    def _place(self, config: Config) -> Place:
         topology = self._topology
         return Place(
-            topology.run_dir, topology.data_dir, topology.secret, topology.n_gateways, self._is_here, self._store, self._secret
+            topology.run_dir, topology.data_dir, topology.secret, topology.n_gateways, self._is_here, self._store, self._secret,
+            config.gateway.topic_levels_max,
         )  # fmt: skip
 
     def _is_here(self, name: str) -> bool:

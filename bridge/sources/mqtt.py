@@ -46,12 +46,15 @@ from mqtt.packets import (
     Unsubscribe,
 )
 from mqtt.reason import ReasonCode
+from mqtt.topics import TopicNames
 
 PACKET_BYTES_MAX: Final = 268_435_455
 """What MQTT allows. Where the other broker cannot be told of less, what is larger than this broker takes is read, and refused."""
 READ_BYTES: Final = 256 << 10
 RECEIVE_MAX: Final = 65_535
 CLOSE_S: Final = 2.0
+TOPIC_LEVELS_MAX: Final = 65_535
+"""As many as a topic has bytes: which are too many for this broker is for its owner to say, of each message."""
 ONLY_IF_NEW: Final = 1
 """Retained messages come with a subscription that is new, and not each time that we connect."""
 _SUBSCRIBE, _UNSUBSCRIBE = 1, 2
@@ -80,7 +83,7 @@ class Source:
         self._receive_max = min(receive_max, RECEIVE_MAX)
         self._packet_bytes_max = packet_bytes_max
         self._version = MQTT_5 if settings.version == "5" else MQTT_3_1_1
-        self._decoder = Decoder(self._version, PACKET_BYTES_MAX, "client")
+        self._decoder = Decoder(self._version, PACKET_BYTES_MAX, "client", TopicNames(TOPIC_LEVELS_MAX))
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._early: list[Item] = []

@@ -81,6 +81,26 @@ async def test_a_topic_is_made_by_the_template_and_what_is_not_wanted_is_left_ou
             assert inward(server, "in").counters.left_out == 1
 
 
+async def test_no_message_of_another_broker_stops_those_behind_it(tmp_path: Path) -> None:
+    """One with more levels or more bytes than this broker takes, or retained where nothing is."""
+    more = ("gateway.topic_levels_max=4", "gateway.packet_bytes_max=8KiB", "mqtt.retain_available=false")
+    async with mosquitto(tmp_path) as there, OneLoop(tmp_path, sets=(*brings(there.port, "mqtt.version=3.1.1"), *more)) as broker:
+        reader = await Replayer.connect(broker.port, "reader", 5, expiry_s=300)
+        await reader.replay("a/#")
+        await reader.replay("dead-letters")
+        async with aiomqtt.Client("127.0.0.1", there.port) as writer:
+            await writer.publish("a/retained", "retained", qos=1, retain=True)
+            async with Bridges(broker) as server:
+                await online(server, "in")
+                await writer.publish("a/2/3/4/5", "deep", qos=2)
+                await writer.publish("a/1", b"x" * 20_000, qos=1)
+                await writer.publish("a/1", b"y" * 10_000, qos=1)
+                await writer.publish("a/1", "last", qos=2)
+                assert sorted(await reader.payloads(4)) == ["deep", "last", "retained", "y" * 10_000]
+                counters = inward(server, "in").counters
+                assert (counters.refused, counters.dead_letters, counters.dead_letters_dropped) == (3, 2, 1)
+
+
 async def test_what_is_refused_here_for_good_is_a_dead_letter_and_is_acknowledged(tmp_path: Path) -> None:
     """Topics that are the broker's own, such as what mosquitto says of itself; retained messages come with the subscription."""
     async with mosquitto(tmp_path) as there, OneLoop(tmp_path, sets=brings(there.port, topic_filter="$SYS/broker/version")) as broker:
