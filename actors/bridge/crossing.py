@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from actors.bridge.publisher import Publisher
 from actors.bridge.standing import Standing, read_standing, write_standing
 from bridge.inward import (
@@ -41,6 +43,7 @@ from bridge.port import Message, Misconfigured, Unavailable
 from bridge.sources.mqtt import Source
 from config.bridges import Bridge
 
+log = structlog.get_logger(__name__)
 GOES_ON_S: Final = 1.0
 """For so long it is waited for what the other broker sends of a session of which nothing is certain."""
 
@@ -213,6 +216,8 @@ class Crossing:
         for effect in core.handle(event, now_ms()):
             match effect:
                 case Publish():
+                    if effect.letter:
+                        log.warning("bridge.refused", bridge=self._state_dir.name, topic=effect.message.topic, cause=effect.letter)
                     refusal = self.publisher.publish(effect)
                     if refusal and effect.qos:
                         asyncio.get_running_loop().call_soon(self._feed, Answered([effect.packet_id], refusal))

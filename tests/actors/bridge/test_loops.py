@@ -8,6 +8,10 @@ from pathlib import Path
 import aiomqtt
 import pytest
 
+from mqtt.decode import Decoder
+from mqtt.encode import encode
+from mqtt.packets import MQTT_5, Connack, Connect, Properties
+from sessions.origins import MARK, STORE
 from tests.actors.bridge.carried import Bridges, online
 from tests.actors.bridge.test_inward import brings, mosquitto
 from tests.actors.one_loop import OneLoop
@@ -61,6 +65,24 @@ async def test_both_ways_with_mosquitto_what_is_published_on_either_side_is_on_b
             assert server._runners["in"].counters.left_out == 1 and server._runners["out"].counters.left_out == 1
 
 
+@pytest.mark.needs("mosquitto")
+async def test_without_marks_topics_that_are_kept_apart_end_it(tmp_path: Path) -> None:
+    """MQTT 3.1.1 both ways: what was carried out comes in once under its prefix, and what came in stays."""
+    async with mosquitto(tmp_path) as there:
+        old, url = "mqtt.version=3.1.1", ("127.0.0.1", there.port)
+        bridges = (*brings(there.port, old, "transform.topic=from-there/{topic}"), *carries(there.port, old))
+        async with OneLoop(tmp_path, sets=bridges) as broker, Bridges(broker) as server, aiomqtt.Client(*url) as other:
+            await online(server, "in")
+            await online(server, "out")
+            reader = await reader_at(broker)
+            await other.publish("a/1", "from there", qos=1)
+            assert await got_in_all(reader, 1) == ["from there"]
+            writer = await Replayer.connect(broker.port, "writer", 5, expiry_s=0)
+            await writer.published("a/1", "from here")
+            assert await got_in_all(reader, 2) == ["from here", "from here"]
+            assert server._runners["out"].counters.delivered == 1
+
+
 @pytest.mark.parametrize(
     ("of_a", "of_b"),
     [(("in", "out"), ()), (("out",), ("out",)), (("in",), ("in",)), (("in", "out"), ("in", "out"))],
@@ -86,3 +108,14 @@ async def test_two_holdfasts_bridged_both_ways_do_not_circulate_a_message(
             for number, reader in enumerate(readers):
                 found = await got_in_all(reader, 1 + ways_between)
                 assert found.count(f"from {number}") == 1 and found.count(f"from {1 - number}") == ways_between
+
+
+async def test_only_a_bridge_of_another_broker_is_told_which_store_this_is(tmp_path: Path) -> None:
+    """In a user property of the CONNACK, when the CONNECT has that of bridges."""
+    async with OneLoop(tmp_path, site=A) as broker:
+        for said, told in (((), ()), ((("other", "x"),), ()), (((MARK, f"{B}/out"),), ((STORE, A),))):
+            reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+            writer.write(encode(MQTT_5, Connect(MQTT_5, "c", properties=Properties(user_properties=said))))
+            (connack,) = Decoder(MQTT_5, 1 << 20, "client").feed(await reader.read(1000))
+            assert isinstance(connack, Connack) and connack.properties.user_properties == told
+            writer.close()
