@@ -72,7 +72,8 @@ class InwardRunner:
     async def _run(self) -> None:
         failures = gateway = 0
         while True:
-            if not self._place.here(self.name):
+            # Of several sites nobody knows at first which store it is, by which our session there is named.
+            if not self._place.here(self.name) or not self._place.store(self.name)[0]:
                 await asyncio.sleep(NOT_HERE_S)
                 continue
             crossing = self._crossing = self._made_crossing(gateway)

@@ -127,6 +127,8 @@ class Source:
             kind = Misconfigured if connack.reason in CREDENTIALS else Unavailable
             said = connack.properties.reason_string or connack.reason.name.lower().replace("_", " ")
             raise kind(f"{self._settings.url} refused the connection: {said}")
+        if connack.properties.session_expiry_interval == 0:
+            raise Misconfigured(f"{self._settings.url} keeps no session: what comes while we are not connected would be lost")
         store = told_store(connack.properties.user_properties)
         if store and store == self._context.store:
             raise Misconfigured(f"{self._settings.url} is this broker itself")

@@ -156,6 +156,16 @@ async def test_a_refused_connection_says_whether_somebody_has_to_do_something(
         await source.close()
 
 
+async def test_a_broker_that_keeps_no_session_is_none_to_bring_from(tmp_path: Path) -> None:
+    """It says so in its CONNACK."""
+    async with GivingBroker(Properties(session_expiry_interval=0)) as broker:
+        source = made(broker, tmp_path, Listener())
+        await source.reach()
+        with pytest.raises(Misconfigured, match="keeps no session"):
+            await source.greet()
+        await source.close()
+
+
 async def test_a_session_that_goes_on_sends_something_and_a_new_one_does_not(tmp_path: Path) -> None:
     """What it has sent is there when the connection is read."""
     owner = Listener()
