@@ -34,6 +34,8 @@ class GivingBroker(HoldingBroker):
     ) -> None:
         super().__init__(said, code)
         self.granted, self.present = granted, present
+        self.resumed: list[Item] = []
+        """What it sends right behind a CONNACK."""
         self.words: Words = []
         self.subscribed: list[Subscribe] = []
         self.unsubscribed: list[Unsubscribe] = []
@@ -58,6 +60,7 @@ class GivingBroker(HoldingBroker):
                 self.connects.append(item)
                 there = self.present and not item.clean_start and not self._code
                 self._send(Connack(there, self._code, self._said if item.version == 5 else Properties()))
+                self.give(*self.resumed)
             case AckRun():
                 self.words.append((item.kind.name, item.packet_ids))
             case Ack():

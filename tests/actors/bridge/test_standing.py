@@ -56,15 +56,10 @@ async def test_in_a_session_that_goes_on_a_message_that_comes_again_is_here_once
     async with GivingBroker() as there, OneLoop(tmp_path, sets=at(there)) as broker:
         reader = await reading(broker)
         await bring_half(there, broker)
-        there.present = True
+        there.present, there.resumed = True, [qos_2(b"one", dup=True)]
         if not known:
             _doubt(tmp_path)
         async with Bridges(broker) as server:
-            if known:
-                await online(server, "in")
-            else:
-                await until(lambda: len(there.connects) == 2)
-            there.give(qos_2(b"one", dup=True))
             await until(lambda: there.words.count(("PUBREC", [7])) == 2)
             await online(server, "in")
             there.give(Publish(2, 8, b"a/1", b"two"))
