@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Sequence
 
 from actors.asking import running as topology_of
@@ -19,7 +20,7 @@ from actors.sites.asked import ask
 from tests.gates.gate import GateFailed, Scale
 from tests.sites.campaign import Campaign, campaign
 from tests.sites.judging import converged, require_equal_copies, seen_by
-from tests.sites.running import several
+from tests.sites.running import SeveralSites, several
 
 LIMIT_S = 3600
 KILLS, REVERSALS = 100, 20
@@ -29,15 +30,26 @@ HALFWAY_S = (0.0, 0.05, 0.2, 0.5, 1.0, 3.0)
 N_SHARDS = 2
 
 
+def kill_leader(sites: SeveralSites, shard: int) -> None:
+    """A process that has just begun to lead may not be announced yet."""
+    deadline = time.monotonic() + BACK_S
+    while time.monotonic() < deadline:
+        leader = sites.sites[sites.leader_of(shard)]
+        pid = next((process.pid for process in leader.status().processes if process.name == f"shard-{shard}"), None)
+        if pid is not None:
+            leader.kill(pid)
+            return
+        time.sleep(0.05)
+    raise GateFailed(f"no process of a leader of shard {shard} was announced within {BACK_S:.0f} s")
+
+
 async def kills(running: Campaign, count: int, chance: random.Random) -> list[float]:
     """How long it was after each until everything flowed."""
     before = epochs(await converged(running.sites, 0, await names_with_copies(running), SETTLE_S))
     running.took.clear()
     for number in range(count):
         shard = chance.randrange(N_SHARDS)
-        leader = running.sites.sites[await asyncio.to_thread(running.sites.leader_of, shard)]
-        pids = {process.name: process.pid for process in (await asyncio.to_thread(leader.status)).processes}
-        await asyncio.to_thread(leader.kill, pids[f"shard-{shard}"])
+        await asyncio.to_thread(kill_leader, running.sites, shard)
         try:
             await running.flows(BACK_S)
         except GateFailed as stuck:
