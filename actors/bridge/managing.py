@@ -185,7 +185,7 @@ async def remove(asking: Asking, name: str) -> Removed:
     topology = asking.topology
     settings = settings_in_force(topology).bridges.get(name)
     # With its settings the places of its secrets go.
-    secrets = read_secrets(topology.run_dir)
+    secrets = await asyncio.to_thread(read_secrets, topology.run_dir)
     known = settings is not None
     if known:
         await asyncio.to_thread(change, topology, lambda tables: tables.pop(name, None), lambda config: _must_be_gone(config, name))
@@ -199,7 +199,7 @@ async def remove(asking: Asking, name: str) -> Removed:
     state_dir, left_there = topology.data_dir / STATE_DIR / name, ""
     if settings is not None and settings.direction == "in":
         left_there = await end_session(settings, name, topology.data_dir, state_dir, lambda place: secrets[place])
-    shutil.rmtree(state_dir, ignore_errors=True)
+    await asyncio.to_thread(shutil.rmtree, state_dir, ignore_errors=True)
     if session is None:
         return Removed(False, left_there)
     await of_clients.kick(asking, client)

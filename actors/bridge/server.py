@@ -45,6 +45,7 @@ class BridgeServer:
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._measured: set[str] = set()
+        self._secrets: dict[str, bytes] = {}
         self._status: asyncio.Task[None] | None = None
 
     async def start(self) -> Announcement:
@@ -92,6 +93,7 @@ class BridgeServer:
         """Those whose settings are others are stopped, and go on with the new ones where they are."""
         dead_letter_topic = config.durable_sessions.dead_letter_topic
         async with self._changing:
+            self._secrets = await asyncio.to_thread(read_secrets, self._topology.run_dir)
             wanted = {name: bridge for name, bridge in config.bridges.items() if not bridge.paused}
             gone = [name for name, runner in self._runners.items() if not self._same(runner, wanted.get(name), dead_letter_topic)]
             stopped = [self._runners.pop(name) for name in gone]
@@ -129,12 +131,12 @@ class BridgeServer:
         return store, f"{known.store.partition(':')[2]}.{led.incarnation if led is not None else 1}"
 
     def _secret(self, place: str) -> bytes:
-        return read_secrets(self._topology.run_dir)[place]
+        return self._secrets[place]
 
     async def _say(self) -> None:
         while True:
             said = {name: asdict(runner.status()) for name, runner in self._runners.items()}
-            write_status(self._topology.run_dir, said)
+            await asyncio.to_thread(write_status, self._topology.run_dir, said)
             await asyncio.sleep(STATUS_EVERY_S)
 
 
