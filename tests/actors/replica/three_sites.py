@@ -22,6 +22,7 @@ from actors.endpoints import Endpoint
 from actors.links import LinkServer
 from actors.register.linked import RegisterHost
 from actors.register.local import open_register
+from actors.replica.status import EVERY_S
 from actors.shard_client import ShardClient
 from actors.sites.keys import copy_key, shard_key
 from actors.sites.whereabouts import LedBy, SiteAt, Sites, tell_sites
@@ -230,16 +231,22 @@ class ThreeSites:
                 await asyncio.sleep(0.1)
 
     async def whole(self, within_s: float = 60) -> None:
-        """At rest: all copies are in sync, and have the same."""
+        """At rest: all copies are in sync, and have the same.  What they say may be EVERY_S old, so they have to say it for longer."""
+        said, since_s = None, 0.0
         async with asyncio.timeout(within_s):
-            while not await self._is_whole():  # noqa: ASYNC110
+            while said is None or time.monotonic() < since_s + 1.5 * EVERY_S:
                 await asyncio.sleep(0.1)
+                now = await self._have_all()
+                if now != said:
+                    said, since_s = now, time.monotonic()
 
-    async def _is_whole(self) -> bool:
+    async def _have_all(self) -> tuple[int, ...] | None:
+        """Epoch, end, commit and applied of all three; None as long as they are not the same or somebody is not in sync."""
         now = await self.record()
         rows = [site.says() for site in self.sites.values()]
-        same = len({(row["epoch"], row["last"], row["commit"], row["applied"]) for row in rows if "commit" in row}) == 1
-        return now.isr == now.replicas and len(now.isr) == 3 and same and {row["rid"] for row in rows} == now.isr
+        same = {(row["epoch"], row["last"], row["commit"], row["applied"]) for row in rows if "commit" in row}
+        in_sync = now.isr == now.replicas and len(now.isr) == 3 and {row["rid"] for row in rows} == now.isr
+        return same.pop() if in_sync and len(same) == 1 else None
 
     def _tell(self) -> None:
         leader = self.leader()
