@@ -267,7 +267,10 @@ class GatewayServer:
                 self._carry_out(effects)
         except Exception as error:
             die_of(error, type(event).__name__)
-        self._pump.soon()
+        if self._core.patient:
+            self._pump.patiently()
+        else:
+            self._pump.soon()
 
     def _tick(self) -> None:
         self._core.counters.bytes_received = self.bytes_received

@@ -156,7 +156,10 @@ class Serving:
             self._carry_out(self.core.handle(event))
         except Exception as error:
             die_of(error, type(event).__name__)
-        self._pump.soon()
+        if self.core.patient:
+            self._pump.patiently()
+        else:
+            self._pump.soon()
 
     def _tick(self) -> None:
         if self._over:

@@ -69,7 +69,7 @@ from shards.events import (
     Submit,
     TickEnded,
 )
-from shards.frames import Entry, Result, Retain, decode, encode
+from shards.frames import Entry, FeedTaken, Result, Retain, decode, encode
 from shards.housekeeping import AGE_ROW
 from shards.slots import SlotTable
 from shards.steady import WALL_ROW, SteadyClock, WallRow
@@ -378,8 +378,9 @@ class ShardServing(ABC):
         except ValueError as error:
             link.close(str(error))
             return
-        self._handle(FrameReceived(link.number, frame))
-        self._pump.soon()
+        self._carry_out(self._handle(FrameReceived(link.number, frame)))
+        if type(frame) is not FeedTaken:
+            self._pump.soon()
 
     def link_down(self, link: Link) -> None:
         self._links.pop(link.number, None)

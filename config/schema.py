@@ -274,7 +274,7 @@ class Config(Section):
         effect="at once",
     )
     profile: Literal["auto", "compact", "spread"] = setting(
-        "spread",
+        "auto",
         "How shards, session actors and gateways are spread over processes. spread: each has one. compact: all share one, which "
         "hands a message from part to part without a wake-up of another process: less latency and CPU for each message where there are "
         "few cores, and one core at most for all of them together. A crash of any of them is then one of all of them: connections are "

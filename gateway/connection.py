@@ -79,7 +79,7 @@ class Connection:
         "ack_ids", "ack_kind", "address", "aliases", "aliases_out", "answered", "answers", "asker", "assigned", "attached", "attempts",
         "auth_method", "batch", "client", "congested", "conn", "contended", "deferred", "ends_ms", "ephemeral", "exchange", "expiry_s",
         "given", "gone", "guard", "handshakes", "heard_ms", "held", "home_until_ms", "identity", "keep_alive_ms", "last_word", "listener",
-        "memory", "moving", "origin", "out", "owner", "pace", "packet_max", "paused", "phase", "present", "problem", "profile",
+        "memory", "moving", "origin", "out", "owed", "owner", "pace", "packet_max", "paused", "phase", "present", "problem", "profile",
         "qos1_unanswered", "qos2_in", "qos2_since", "receive_max", "receive_max_in", "release", "relinked", "request",
         "second", "sent", "session", "session_id", "shard", "shared_elsewhere", "since_ms", "socket", "subs", "subscribed", "subscribing",
         "touched", "unsubscribing", "version", "zeros", "zone",
@@ -183,6 +183,8 @@ class Connection:
         """Beside an ephemeral session: a durable one that serves its replays."""
         self.zeros = False
         """A session actor brings it history at QoS 0, which waits for no acknowledgement."""
+        self.owed = 0
+        """Deliveries of its session actor that it has not acknowledged; more where an acknowledgement was none."""
         self.ack_kind = 0
         self.ack_ids: list[int] | None = None
         """The acknowledgements of this tick that may still grow."""

@@ -150,6 +150,8 @@ class GatewayCore:
         self._inquiry = Inquiry(state, self._closing)
         self._timed = (state.wheel, self._connecting, self._authenticating, self._asking, self._subscribing, self._system)
         self._wake_at_ms = 0
+        self.patient = False
+        """What the last event has brought may wait a moment for company: nobody waits for it."""
 
     @property
     def counters(self) -> Counters:
@@ -181,10 +183,12 @@ class GatewayCore:
     def handle(self, event: Event) -> list[Effect]:
         """Take one event.  Only TickEnded returns effects; an event of a connection that is over means nothing."""
         state = self._state
+        self.patient = False
         match event:
             case Received(socket, items):
                 connection = state.by_socket.get(socket)
                 if connection is not None:
+                    self.patient = self._egress.may_wait(connection, items)
                     state.touch(connection)
                     self._received(connection, items)
             case FromSession(session, frame):

@@ -22,10 +22,11 @@ from gateway.second import Row, Second, Seconds
 from gateway.state import State
 from mqtt.body import message_expiry, with_message_expiry, with_subscription_ids
 from mqtt.encode import PublishTemplate, acks, packet_id_bytes
-from mqtt.packets import MQTT_5, Ack, AckKind
+from mqtt.packets import MQTT_5, Ack, AckKind, AckRun, Item
 from mqtt.reason import ReasonCode
 from sessions.bodies import REPLAYED
 from sessions.frames import PUBREC, Acked, Deliver, Hold
+from sessions.window import PLENTY
 from shards.messages import PER_DELIVERY
 
 _AWAITED = {AckKind.PUBACK: AWAIT_PUBACK, AckKind.PUBREC: AWAIT_PUBREC, AckKind.PUBCOMP: AWAIT_PUBCOMP}
@@ -65,9 +66,11 @@ class Egress:
                 continue
             if connection.phase is not Phase.ONLINE:
                 continue
+            numbered = len(packet_ids) - packet_ids.count(0)
+            connection.owed += numbered
             handshakes = connection.handshakes
             if handshakes is not None:
-                connection.given += len(packet_ids) - packet_ids.count(0) - handshakes.given(packet_ids)
+                connection.given += numbered - handshakes.given(packet_ids)
             asker = connection.asker
             if asker is not None and any(asker.must_wait(frame.messages[index][0]) for index in indexes):
                 self._deliver_later(asker, frame, templates, indexes, packet_ids, firsts, identifiers)
@@ -203,6 +206,14 @@ class Egress:
             self._pubrels(connection, packet_ids, packet_ids if found else [])
 
     # ---------------------------------------------------------------- acknowledgements of subscribers
+    def may_wait(self, connection: Connection, items: list[Item]) -> bool:
+        """Asked before they are taken: only PUBACKs, of one that could be sent plenty before them. Nobody waits for what they bring."""
+        if connection.owed * PLENTY > connection.receive_max or connection.phase is not Phase.ONLINE:
+            return False
+        if connection.ephemeral is not None or connection.asker is not None or connection.pace is not None:
+            return False
+        return all(type(item) is AckRun and item.kind is AckKind.PUBACK for item in items)
+
     def acknowledge(self, connection: Connection, kind: AckKind, packet_ids: list[int]) -> None:
         """PUBACK, PUBREC or PUBCOMP without an error."""
         session = connection.ephemeral
@@ -245,6 +256,8 @@ class Egress:
 
     def _acked(self, connection: Connection, kind: AckKind, packet_ids: list[int]) -> None:
         """To the session actor, if there is one that knows the connection (gateway.moving)."""
+        if kind is not AckKind.PUBREC:
+            connection.owed -= len(packet_ids)
         handshakes = connection.handshakes
         if handshakes is not None:
             if kind is AckKind.PUBACK:

@@ -38,7 +38,7 @@ from sessions.events import (
     Wake,
     WorkReceived,
 )  # fmt: skip
-from sessions.frames import Acked, Attach, Detach, Hold, Subscribe, Unsubscribe
+from sessions.frames import PUBACK, Acked, Attach, Detach, Hold, Subscribe, Unsubscribe
 from sessions.frames import Frame as GatewayFrame
 from sessions.given import Givens
 from sessions.groups import Dispatcher
@@ -59,6 +59,7 @@ from sessions.state import State
 from sessions.subscriptions import Subscriptions
 from sessions.sweeping import Sweeping
 from sessions.underway import NOT_ASKING
+from sessions.window import PLENTY
 from shards.frames import Given, GroupNews
 from shards.slots import SlotTable
 
@@ -94,6 +95,8 @@ class SessionCore:
         self._attaching.owner_changed = self._owner_changed
         self._timed = (self._committing, self._subscriptions, self._reading, self._retained, self._memory, self._moving, self._groups)
         self._wake_at_ms = -1
+        self.patient = False
+        """What the last event has brought may wait a moment for company: nobody waits for it."""
 
     @property
     def counters(self) -> Counters:
@@ -110,6 +113,7 @@ class SessionCore:
 
     def handle(self, event: Event) -> list[Effect]:
         state = self._state
+        self.patient = False
         match event:
             case FromGateway(link, frame):
                 if link in state.outputs:
@@ -190,6 +194,8 @@ class SessionCore:
         if session.link != link:
             return
         if isinstance(frame, Acked):
+            window = session.window
+            self.patient = frame.kind == PUBACK and window.inflight * PLENTY <= window.size and not window.queue and not session.given.open
             if not self._acks.acked(session, frame):
                 self._attaching.close(session, ReasonCode.PROTOCOL_ERROR)
             elif session.given.open:

@@ -20,6 +20,8 @@ from sessions.seqno import Track
 
 _QOS_BITS = QOS1 | QOS2
 NO_GATE = 0
+PLENTY = 8
+"""While so much of a window as one part in so many was under way, nothing waits for the acknowledgement of that."""
 
 
 class Batch:

@@ -229,6 +229,12 @@ class ShardCore:
 
     def handle(self, event: Event) -> list[Effect]:
         match event:
+            case FrameReceived(link, FeedTaken(upto)) if self._synced:
+                # Credit needs no record, and no turn.
+                self._heard[link] = None
+                if link in self._roles:
+                    self._feeds.taken(link, upto)
+                    return [Send(to, feed) for to, feed in self._feeds.advance(self.watermark)]
             case FrameReceived(link, frame):
                 self._arrived.append((link, frame))
                 self._heard[link] = None
@@ -365,10 +371,7 @@ class ShardCore:
             effects += self._questions.asked(link, frame, max(self.watermark, 0), self._elapsed_us)
         elif isinstance(frame, FeedWant):
             effects.extend(Send(link, feed) for feed in self._feeds.want(link, frame, max(self.watermark, 0)))
-        elif isinstance(frame, FeedTaken):
-            self._feeds.taken(link, frame.upto)
-            effects.extend(Send(to, feed) for to, feed in self._feeds.advance(self.watermark))
-        elif not isinstance(frame, Beat):
+        elif not isinstance(frame, Beat | FeedTaken):
             effects.append(CloseLink(link, f"{name}: {type(frame).__name__} is not for a shard"))
 
     def _take(self, link: int, role: str, name: str, frame: Request, age_ms: int, wall_ms: int, effects: list[Effect]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.pump import Pump
+from actors.pump import PATIENCE_S, Pump
 
 
 class Ticks:
@@ -87,3 +87,24 @@ async def test_ticks_of_one_turn_are_one() -> None:
     await asyncio.sleep(0)
     assert ticks.count == 1
     pump.stop()
+
+
+async def test_what_can_wait_comes_with_the_next_tick_or_a_little_later() -> None:
+    """Asked for twice it is one tick; one for another reason stands for it."""
+    ticks, loop = Ticks(), asyncio.get_running_loop()
+    pump = Pump(ticks.tick)
+    began = loop.time()
+    pump.patiently()
+    pump.patiently()
+    await ticks.until(1)
+    assert loop.time() - began >= PATIENCE_S - 0.002
+    pump.patiently()
+    pump.soon()
+    await ticks.until(2)
+    pump.within(int(2000 * PATIENCE_S))
+    await ticks.until(3)
+    assert ticks.count == 3
+    pump.patiently()
+    pump.stop()
+    pump.patiently()
+    assert pump._patience is None

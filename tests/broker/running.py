@@ -43,6 +43,8 @@ LAUNCHER_ROLE = "launcher"
 QUIET_RAY = {"ray.dashboard": "false", "admin.enable": "false"}
 """Settings of a broker that is tested neither for its dashboard nor for what its admin process serves: starting these costs more than
 starting the broker."""
+EACH_ALONE = {"profile": "spread"}
+"""Parts are killed one by one here, on any number of cores; a test of the other profile says so."""
 
 
 class CommandFailed(Exception):
@@ -192,7 +194,7 @@ class RunningBroker:
     def begin(self, *more: str, deadline_s: float = UP_DEADLINE_S) -> str:
         """What `up --detach`, with these words more, prints."""
         command = ["up", "--detach", "--data-dir", str(self.data_dir), "--port", str(self.port), *more]
-        for key, value in self.options.settings.items():
+        for key, value in {**EACH_ALONE, **self.options.settings}.items():
             command += ["--set", f"{key}={value}"]
         if self.options.config is not None:
             command += ["--config", str(self.options.config)]

@@ -11,7 +11,8 @@ from tests.config.test_cluster import HERE, THREE
 @pytest.mark.parametrize(
     ("sets", "cores", "compact"),
     [
-        ((), 2, False),
+        ((), 2, True),
+        ((), 4, False),
         (("profile=spread",), 1, False),
         (("profile=compact",), 1, True),
         (("profile=compact", "durable_storage.messages.n_shards=4"), 64, True),

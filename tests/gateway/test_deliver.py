@@ -7,7 +7,7 @@ import pytest
 from gateway.events import CloseSocket, FromSession, FromShard, PauseReading, Stopping, ToSession, ToShard, Write
 from gateway.options import Options
 from mqtt.encode import encode
-from mqtt.packets import Ack, AckKind, AckRun, Connack, Connect, Disconnect, Properties, Publish, Subscribe, Subscription
+from mqtt.packets import Ack, AckKind, AckRun, Connack, Connect, Disconnect, Item, Pingreq, Properties, Publish, Subscribe, Subscription
 from mqtt.reason import ReasonCode
 from sessions.frames import PUBACK, PUBCOMP, PUBREC, Acked, Deliver, Detach, SendPubrel, SessionClosed
 from shards.frames import LOST, Live
@@ -208,3 +208,33 @@ def test_shutdown_does_not_wait_for_ever() -> None:
     assert busy.closed == "shutdown" and busy.take() == [Disconnect(ReasonCode.SERVER_SHUTTING_DOWN)]
     late = shell.client(5)
     assert late.closed == "shutdown"
+
+
+def test_nobody_waits_for_an_acknowledgement_while_there_is_plenty_of_room() -> None:
+    """It keeps company with the next turn; one that frees room, and whatever else a client sends, has a turn of its own."""
+    shell = Shell()
+    client = shell.online("d", 5, expiry_s=9, receive_maximum=16)
+
+    def patient(*packets: Item) -> bool:
+        shell.core.handle(client.event(*packets))
+        return shell.core.patient
+
+    to = [(client.conn, [0], [packet_id], b"\x32", [0]) for packet_id in (1, 2, 3, 4)]
+    deliver(shell, [(b"a", b"\0x", 0)], *to[:2])
+    assert patient(AckRun(AckKind.PUBACK, [1]))
+    assert shell.turn() == [ToSession(0, Acked(client.conn, PUBACK, [1], False))]
+    deliver(shell, [(b"a", b"\0x", 0)], *to[2:])
+    assert not patient(AckRun(AckKind.PUBACK, [2]))
+    assert patient(AckRun(AckKind.PUBACK, [3]))
+    assert not patient(AckRun(AckKind.PUBACK, [4]), AckRun(AckKind.PUBREC, [9]))
+    assert not patient(Pingreq())
+    shell.core.handle(FromSession(0, Deliver([(b"a", b"\0x", shell.wall_ms, 0)], to[:1])))
+    assert not shell.core.patient
+
+
+def test_an_ephemeral_session_has_what_waits_sent_at_once() -> None:
+    """Its window is the gateway's own."""
+    shell = Shell()
+    client = shell.online("e", 4)
+    shell.core.handle(client.event(AckRun(AckKind.PUBACK, [1])))
+    assert not shell.core.patient

@@ -166,3 +166,23 @@ def test_acknowledgements_of_what_is_not_under_way_are_ignored() -> None:
     s.rest()
     assert s.sent == [] and conn in s.core._state.by_conn
     assert s.core.counters.acks_unknown == 5
+
+
+def test_nobody_waits_for_an_acknowledgement_while_there_is_plenty_of_room() -> None:
+    """It keeps company with the next turn; not where messages wait for its room, nor of QoS 2."""
+    s, conn = online(receive_max=16)
+    s.publish(2)
+    s.live()
+    s.tick()
+    s.puback(conn, 1)
+    assert s.core.patient
+    s.puback(conn, 2)
+    assert s.core.patient
+    s.publish(3)
+    s.live()
+    s.tick()
+    assert not s.core.patient
+    s.puback(conn, 3)
+    assert not s.core.patient
+    s.pubrec(conn, 0x8001)
+    assert not s.core.patient

@@ -35,6 +35,8 @@ class Plant:
     world: World
     late = False
     """Shards read what they have written when it is committed, not before (tests.sim.late_engine)."""
+    patient = False
+    """What nobody waits for is left to the next turn, as by actors.pump; else it has one at once, as much as if that came then."""
 
     def shard(self, core: ShardCore) -> None: ...
 
@@ -68,6 +70,7 @@ class Broker:
         self._slots = SlotTable.initial(shape.n_shards)
         self._tokens: dict[tuple[int, int], None] = {}
         self._numbers: dict[int, None] = {}
+        world.patient = plant.patient
         self._shards = ShardSetting(shape.n_shards, shape.shard, shape.store, plant.shard, shape.check_every, plant.late)
         self._sessions = SessionSetting(shape.n_shards, shape.n_sessions, shape.session, plant.session, shape.check_every, self._owned)
         self._gateways = GatewaySetting(

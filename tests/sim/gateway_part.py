@@ -152,7 +152,10 @@ class GatewayPart:
         effects = self.core.handle(event)
         if effects:
             self._carry_out(effects)
-        self._pump.soon()
+        if self.core.patient:
+            self._pump.patiently()
+        else:
+            self._pump.soon()
 
     def _tick(self) -> None:
         self._carry_out(self.core.handle(TickEnded(self._world.now_ms, self._world.steady_ms)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from actors.pump import PATIENCE_S
 from tests.sim.world import MS, SECOND, World
 
 TURN_US = (5, 120)
@@ -97,6 +98,7 @@ class Turns:
         self._scheduled = False
         self._due_us = self._later_us = -1
         self._timer = 0
+        self._patient = False
         self._second = self._woken = 0
 
     def soon(self) -> None:
@@ -104,6 +106,14 @@ class Turns:
         if not self._scheduled:
             self._scheduled = True
             self._world.later(self._world.between(*TURN_US), self._deliver, None, self._run)
+
+    def patiently(self) -> None:
+        """With the next tick, and not later than PATIENCE_S."""
+        if not self._world.patient:
+            self.soon()
+        elif not self._scheduled and not self._patient:
+            self._patient = True
+            self._world.later(int(PATIENCE_S * SECOND), self._deliver, None, self.soon)
 
     def within(self, after_ms: int) -> None:
         """A tick not later than this."""
@@ -135,5 +145,5 @@ class Turns:
             self.soon()
 
     def _run(self) -> None:
-        self._scheduled = False
+        self._scheduled = self._patient = False
         self._tick()

@@ -66,7 +66,7 @@ def _retained(disks: list[Disk], ledger: Ledger) -> None:
     for topic, messages in _published_retained(ledger):
         if any(message.expires for message in messages):
             continue
-        acked = [message for message in messages if message.acked_us >= 0]
+        acked = [message for message in messages if message.acked_us >= 0 and ledger.promised(message)]
         kept = ledger.messages.get(found.get(topic, b""))
         if kept is None:
             if acked:
@@ -80,7 +80,7 @@ def _retained(disks: list[Disk], ledger: Ledger) -> None:
 def _published_retained(ledger: Ledger) -> Iterator[tuple[bytes, list[Message]]]:
     by_topic: dict[bytes, list[Message]] = {}
     for message in ledger.messages.values():
-        if message.retain and message.sent_us >= 0 and ledger.promised(message):
+        if message.retain and message.sent_us >= 0:
             by_topic.setdefault(message.topic, []).append(message)
     yield from by_topic.items()
 

@@ -104,7 +104,7 @@ class _Starting(Plant):
     def __init__(self, versions: Versions, inner: Plant) -> None:
         self._versions = versions
         self._inner = inner
-        self.late = inner.late
+        self.late, self.patient = inner.late, inner.patient
 
     @property
     def world(self) -> World:

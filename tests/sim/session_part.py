@@ -86,7 +86,10 @@ class SessionPart:
 
     def _feed(self, event: Event) -> None:
         self._carry_out(self.core.handle(event))
-        self._pump.soon()
+        if self.core.patient:
+            self._pump.patiently()
+        else:
+            self._pump.soon()
 
     def _tick(self) -> None:
         self._carry_out(self.core.handle(TickEnded(self._world.now_ms, self._world.steady_ms)))

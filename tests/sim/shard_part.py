@@ -24,7 +24,7 @@ from shards.events import (
     Submit,
     TickEnded,
 )
-from shards.frames import Beat, Entry, Frame, Reply, Retain, Retained, decode, encode
+from shards.frames import Beat, Entry, FeedTaken, Frame, Reply, Retain, Retained, decode, encode
 from shards.options import ShardOptions, StoreOptions
 from shards.rows import META
 from shards.slots import SlotTable
@@ -280,8 +280,8 @@ class ShardPart:
         frame = decode(data)
         if not isinstance(frame, Beat):
             self._world.note(self.process.name, f"<{end.peer_name}", frame, data)
-        self.core.handle(FrameReceived(end.number, frame))
-        if not isinstance(frame, Beat):
+        self._carry_out(self.core.handle(FrameReceived(end.number, frame)))
+        if not isinstance(frame, Beat) and not (self._world.patient and isinstance(frame, FeedTaken)):
             # A beat by itself is heard by the next turn, which is never far.
             self._pump.soon()
 
