@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from random import Random
-from typing import Literal, assert_never
+from typing import assert_never
 
 from bridge.events import (
     Acknowledge,
@@ -44,9 +44,8 @@ from bridge.events import (
 )
 from bridge.lane import Doing, Fate, Item, Lane
 from bridge.options import Counters, Options
+from bridge.pace import Breaker, Pace, Rate
 from bridge.port import Batch, Message, Outcome
-
-Breaker = Literal["closed", "open", "trying"]
 
 
 class Unfit(Exception):
@@ -58,7 +57,8 @@ class BridgeCore:
         """transform: what the target gets; None: it is left out.  Raises Unfit."""
         self._options = options
         self._transform = transform
-        self._rng = rng
+        self._pace = Pace(options.retry_min_ms, options.retry_max_ms, options.breaker_after, rng)
+        self._rate = Rate(options.rate_max, float(options.rate_max))
         self.counters = Counters()
         self.lanes = [Lane(index) for index in range(options.lanes)]
         self._epoch = ""
@@ -68,11 +68,7 @@ class BridgeCore:
         self.held_bytes = 0
         self.held = 0
         """Items that are not settled, and bytes of them."""
-        self._failures = 0
-        self._not_before_ms = 0
         self.last_error = ""
-        self._tokens = float(options.rate_max)
-        self._tokens_at_ms = 0
         self._bury_again: dict[int, int] = {}
         """Numbers of dead letters that were refused, and when they are tried again."""
         self._effects: list[Effect] = []
@@ -82,12 +78,10 @@ class BridgeCore:
     # ---------------------------------------------------------------- what is seen
     @property
     def failures_in_a_row(self) -> int:
-        return self._failures
+        return self._pace.failures
 
     def breaker(self, now_ms: int) -> Breaker:
-        if self._failures < self._options.breaker_after:
-            return "closed"
-        return "open" if now_ms < self._not_before_ms else "trying"
+        return self._pace.breaker(now_ms)
 
     # ---------------------------------------------------------------- events
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
@@ -105,7 +99,7 @@ class BridgeCore:
                 one.doing, one.accepted = Doing.IDLE, accepted
                 self._leave_out_accepted(one, acknowledged)
                 if not one.queue:
-                    self._works()
+                    self._pace.worked()
             case Failed():
                 self._failed(event, now_ms)
             case Buried(number):
@@ -225,10 +219,7 @@ class BridgeCore:
             self._settle(item, acknowledged)
         lane.put_back(items[outcome.done :])
         if outcome.done:
-            self._works()
-
-    def _works(self) -> None:
-        self._failures, self._not_before_ms = 0, 0
+            self._pace.worked()
 
     def _failed(self, event: Failed, now_ms: int) -> None:
         lane = self.lanes[event.lane]
@@ -238,15 +229,7 @@ class BridgeCore:
         lane.put_back(items)
         self.counters.failures += 1
         self.last_error = event.reason
-        if now_ms >= self._not_before_ms:
-            # What fails while all wait already was begun before the last failure.
-            self._failures += 1
-        options = self._options
-        wait_ms = min(options.retry_max_ms, options.retry_min_ms << min(self._failures - 1, 30)) if self._failures else 0
-        if event.final:
-            wait_ms = options.retry_max_ms
-        wait_ms = max(event.retry_after_ms, round(wait_ms * (0.5 + self._rng.random() / 2)))
-        self._not_before_ms = max(self._not_before_ms, now_ms + wait_ms)
+        self._pace.failed(now_ms, retry_after_ms=event.retry_after_ms, final=event.final)
         self._effects.append(Close(event.lane))
 
     def _refuse(self, item: Item, reason: str, acknowledged: list[int]) -> None:
@@ -289,9 +272,9 @@ class BridgeCore:
         """Begin what this lane can do; or when it can, if that is a matter of time, else 0."""
         if not lane.queue or self.held_back or lane.doing in (Doing.OPENING, Doing.BUSY):
             return 0
-        if now_ms < self._not_before_ms:
-            return self._not_before_ms
-        if self._failures >= self._options.breaker_after and any(other.doing in (Doing.OPENING, Doing.BUSY) for other in self.lanes):
+        if now_ms < self._pace.not_before_ms:
+            return self._pace.not_before_ms
+        if self._pace.breaker(now_ms) != "closed" and any(other.doing in (Doing.OPENING, Doing.BUSY) for other in self.lanes):
             return 0
         if lane.doing is Doing.CLOSED:
             lane.doing = Doing.OPENING
@@ -300,12 +283,12 @@ class BridgeCore:
         ready_ms = self._ready_ms(lane)
         if ready_ms > now_ms:
             return ready_ms
-        count = self._allowed(now_ms)
-        if not count:
-            return now_ms + max(1, -(-1_000 // self._options.rate_max))
         options = self._options
-        items = lane.take(min(count, options.batch_count_max), options.batch_bytes_max)
-        self._tokens -= len(items)
+        count = self._rate.allowed(now_ms, options.batch_count_max)
+        if not count:
+            return self._rate.next_ms(now_ms)
+        items = lane.take(count, options.batch_bytes_max)
+        self._rate.took(len(items))
         lane.doing = Doing.BUSY
         self.counters.batches += 1
         messages: list[Message] = []
@@ -324,16 +307,6 @@ class BridgeCore:
         if full or lane.queue[0].tried or len(self._items) >= options.inflight_max:
             return 0
         return lane.queue[0].since_ms + options.linger_ms
-
-    def _allowed(self, now_ms: int) -> int:
-        """How many messages the rate allows now."""
-        rate = self._options.rate_max
-        if not rate:
-            self._tokens = 0.0
-            return self._options.batch_count_max
-        self._tokens = min(float(rate), self._tokens + (now_ms - self._tokens_at_ms) * rate / 1_000)
-        self._tokens_at_ms = now_ms
-        return int(self._tokens)
 
     def check(self) -> None:
         waiting = [item for lane in self.lanes for item in (*lane.under_way, *lane.queue)]

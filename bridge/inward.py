@@ -26,6 +26,7 @@ from typing import NamedTuple, TypeAlias, assert_never
 
 from bridge.core import Unfit
 from bridge.options import Counters
+from bridge.pace import Rate
 from bridge.port import Message
 
 
@@ -66,11 +67,18 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True)
+class NotTaken:
+    """This broker never takes this message of QoS 0, which it was handed just now."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """A wake-up that was asked for."""
 
 
-Event: TypeAlias = Arrived | Released | Answered | Completed | Tick
+Event: TypeAlias = Arrived | Released | Answered | Completed | NotTaken | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,25 +162,6 @@ class Item:
 
 
 @dataclass(slots=True)
-class Rate:
-    """Tokens of messages that may go now.  per_s: 0: as many as come."""
-
-    per_s: int
-    tokens: float = 0.0
-    at_ms: int = 0
-
-    def allowed(self, now_ms: int) -> bool:
-        if not self.per_s:
-            return True
-        self.tokens = min(float(self.per_s), self.tokens + (now_ms - self.at_ms) * self.per_s / 1000)
-        self.at_ms = now_ms
-        return self.tokens >= 1
-
-    def next_ms(self, now_ms: int) -> int:
-        return now_ms + max(1, -(-1000 // self.per_s))
-
-
-@dataclass(slots=True)
 class _Here:
     """What this broker owes an answer: when each was sent, oldest first."""
 
@@ -230,6 +219,11 @@ class InwardCore:
                     self._answered(packet_id, refusal)
             case Completed(packet_ids):
                 self._completed(packet_ids)
+            case NotTaken(message):
+                self.counters.delivered -= 1
+                self.counters.delivered_bytes -= len(message.payload)
+                self.counters.refused += 1
+                self.counters.dead_letters_dropped += 1
             case Tick():
                 pass
             case _ as never:
@@ -359,10 +353,10 @@ class InwardCore:
             item = self._waiting[0]
             if item.qos and len(self._open_here) >= self._bounds.here_max:
                 break
-            if not self._rate.allowed(now_ms):
+            if not self._rate.allowed(now_ms, 1):
                 wakes.append(self._rate.next_ms(now_ms))
                 break
-            self._rate.tokens -= 1
+            self._rate.took(1)
             self._waiting.popleft()
             self._publish(item, now_ms)
         oldest_ms = self._here.oldest_ms()

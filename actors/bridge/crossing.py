@@ -31,14 +31,15 @@ from bridge.inward import (
     Event,
     GiveUp,
     InwardCore,
+    NotTaken,
     Publish,
-    Rate,
     Release,
     Released,
     Tick,
     Wake,
 )
 from bridge.options import Counters
+from bridge.pace import Rate
 from bridge.port import Message, Misconfigured, Unavailable
 from bridge.sources.mqtt import Source
 from config.bridges import Bridge
@@ -213,14 +214,15 @@ class Crossing:
         core, source = self.core, self.source
         if core is None or source is None:
             return
+        refused: list[Event] = []
         for effect in core.handle(event, now_ms()):
             match effect:
                 case Publish():
                     if effect.letter:
                         log.warning("bridge.refused", bridge=self._state_dir.name, topic=effect.message.topic, cause=effect.letter)
                     refusal = self.publisher.publish(effect)
-                    if refusal and effect.qos:
-                        asyncio.get_running_loop().call_soon(self._feed, Answered([effect.packet_id], refusal))
+                    if refusal:
+                        refused.append(Answered([effect.packet_id], refusal) if effect.qos else NotTaken(effect.message))
                 case Release(packet_ids):
                     self.publisher.release(packet_ids)
                 case Acknowledge(qos, packet_ids):
@@ -232,6 +234,8 @@ class Crossing:
                     self._give_up(reason)
                 case Wake(at_ms):
                     self._wake(at_ms)
+        for each in refused:
+            self._feed(each)
         _tell(self._has_room, core.has_room())
         _tell(self._answered, not core.waits_for_answers)
 

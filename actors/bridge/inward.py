@@ -18,9 +18,8 @@ from actors.bridge.publisher import HereLost, NotNow, Publisher
 from actors.bridge.runner import FINISH_S, NOT_HERE_S, RETRY_S, STATE_DIR, Place, Status, sentence
 from actors.bridge.standing import Standing
 from bridge.core import Unfit
-from bridge.inward import Rate
 from bridge.options import Counters
-from bridge.pace import Pace
+from bridge.pace import Pace, Rate
 from bridge.port import Context, Message, Misconfigured, Unavailable
 from bridge.sources.mqtt import Source
 from bridge.targets.mqtt import client_id_of

@@ -17,14 +17,15 @@ from bridge.inward import (
     Event,
     GiveUp,
     InwardCore,
+    NotTaken,
     Publish,
-    Rate,
     Release,
     Released,
     Tick,
     Wake,
 )
 from bridge.options import Counters
+from bridge.pace import Rate
 from bridge.port import Message
 
 ANSWER_MS = 500
@@ -208,3 +209,12 @@ def test_what_is_about_to_stop_publishes_nothing_more() -> None:
     assert bridge.core.waits_for_answers
     assert bridge.does(Answered([1])) == [Acknowledge(1, [1])]
     assert not bridge.core.waits_for_answers
+
+
+def test_what_this_broker_never_takes_at_qos_0_is_not_counted_as_delivered() -> None:
+    """It is handed on and done with, and nobody would store its dead letter."""
+    bridge = Bridge()
+    assert bridge.does(Arrived([came(0, 0, b"too large")])) == [published(0, 0, b"too large")]
+    assert bridge.does(NotTaken(message(b"too large"))) == []
+    counters = bridge.core.counters
+    assert (counters.delivered, counters.delivered_bytes, counters.refused, counters.dead_letters_dropped) == (0, 0, 1, 1)

@@ -22,13 +22,13 @@ from bridge.inward import (
     GiveUp,
     InwardCore,
     Publish,
-    Rate,
     Release,
     Released,
     Tick,
     Wake,
 )
 from bridge.options import Counters
+from bridge.pace import Rate
 from bridge.port import Message
 
 WINDOW = 4

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -94,11 +96,12 @@ async def test_no_message_of_another_broker_stops_those_behind_it(tmp_path: Path
                 await online(server, "in")
                 await writer.publish("a/2/3/4/5", "deep", qos=2)
                 await writer.publish("a/1", b"x" * 20_000, qos=1)
+                await writer.publish("a/1", b"z" * 20_000, qos=0)
                 await writer.publish("a/1", b"y" * 10_000, qos=1)
                 await writer.publish("a/1", "last", qos=2)
                 assert sorted(await reader.payloads(4)) == ["deep", "last", "retained", "y" * 10_000]
                 counters = inward(server, "in").counters
-                assert (counters.refused, counters.dead_letters, counters.dead_letters_dropped) == (3, 2, 1)
+                assert (counters.refused, counters.dead_letters, counters.dead_letters_dropped, counters.delivered) == (4, 2, 2, 2)
 
 
 async def test_what_is_refused_here_for_good_is_a_dead_letter_and_is_acknowledged(tmp_path: Path) -> None:
@@ -180,6 +183,27 @@ async def test_while_the_other_broker_is_away_it_is_failing_and_goes_on_by_itsel
             assert found["holdfast_bridge_online", "in"] == 1 and found["holdfast_bridge_breaker_open", "in"] == 0
             assert found["holdfast_bridge_delivered_total", "in"] == 1 and found["holdfast_bridge_failures_total", "in"] >= 3
             await proxy.cut()
+
+
+async def test_the_other_broker_killed_costs_nothing_that_is_here(tmp_path: Path) -> None:
+    """kill -9 of mosquitto, which has forgotten the session when it is back: it is subscribed anew, and nothing of before is lost or comes
+    again at QoS 2."""
+    async with mosquitto(tmp_path) as there, OneLoop(tmp_path, sets=brings(there.port, "retry_max=100ms")) as broker:
+        reader = await Replayer.connect(broker.port, "reader", 5, expiry_s=300)
+        await reader.replay("a/#", qos=2)
+        async with Bridges(broker) as server:
+            for part in range(3):
+                await online(server, "in")
+                async with aiomqtt.Client("127.0.0.1", there.port) as writer:
+                    for number in range(20):
+                        await writer.publish("a/1", f"{part}/{number}", qos=2)
+                    assert await reader.payloads(20) == [f"{part}/{number}" for number in range(20)]
+                (pid,) = there.groups()["data"]
+                os.kill(pid, signal.SIGKILL)
+                await asyncio.to_thread(there.stop)
+                while inward(server, "in").online:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                await asyncio.to_thread(there.start)
 
 
 async def test_with_another_filter_the_session_there_goes_on(tmp_path: Path) -> None:
