@@ -98,7 +98,7 @@ from mqtt.packets import (
     PublishRun,
     Subscribe,
     Unsubscribe,
-)
+)  # fmt: skip
 from mqtt.reason import ReasonCode, connack_return_code
 from sessions.frames import Attached, Deliver, SendPubrel, SessionClosed, Subacked, Unsubacked
 from sessions.frames import Frame as SessionFrame

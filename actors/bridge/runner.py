@@ -18,7 +18,7 @@ import structlog
 
 from actors.bridge.arriving import NotOurs
 from actors.bridge.session import BridgeSession, Refused
-from bridge.core import Breaker, BridgeCore
+from bridge.core import BridgeCore
 from bridge.events import (
     Acknowledge,
     Arrived,
@@ -41,6 +41,7 @@ from bridge.events import (
 )
 from bridge.lane import Doing
 from bridge.options import Options
+from bridge.pace import Breaker
 from bridge.port import Batch, Context, Message, Misconfigured, Target, Unavailable
 from bridge.targets import make_target
 from bridge.targets.origins import came_from, passed_store, peer_of
