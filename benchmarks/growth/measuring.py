@@ -153,12 +153,12 @@ def subscriptions(measuring: Measuring) -> None:
 
 
 def processes(measuring: Measuring) -> None:
-    """Brokers of 1, 2, 4 shards and gateways, one after another."""
+    """Brokers of 1, 2, 4 shards and gateways, one after another, each part with a process of its own."""
     for amount in LEVELS[CORES].asked(quick=measuring.quick):
         left = measuring.missing(variant(CORES, amount), 3)
         if not left:
             continue
-        with measuring.broker(f"durable_storage.messages.n_shards={amount}", f"gateway.count={amount}") as broker:
+        with measuring.broker("profile=spread", f"durable_storage.messages.n_shards={amount}", f"gateway.count={amount}") as broker:
             # Of many publishers each shard and each gateway gets some.
             options = Options(messages=measuring.messages, publishers=8, window=256, topics=8, seconds=1.0 if measuring.quick else 3.0)
             for _ in range(left):

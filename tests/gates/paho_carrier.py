@@ -49,7 +49,10 @@ def to_parquet(place: str) -> Carry:
     def carry(message: paho.MQTTMessage) -> None:
         rows.append({"topic": message.topic, "payload": message.payload, "qos": message.qos, "received_at": time.time()})
         if len(rows) >= FILE_ROWS:
-            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), directory / f"{time.time_ns()}.parquet", compression="zstd")
+            # Whoever counts them sees whole files only.
+            path = directory / f"{time.time_ns()}.parquet"
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path.with_suffix(".part"), compression="zstd")
+            path.with_suffix(".part").rename(path)
             rows.clear()
 
     return carry
