@@ -29,18 +29,19 @@ from config.selection import Persistence, Zone
 from config.storage import SHARDS_MAX, DurableStorage
 from config.values import Bind, Duration, Size
 
+GATEWAYS_MAX = 64
 COMPACT_CORES_MAX = 2
 """Above it a core is left for another process, and parts that work beside each other are worth the wake-ups."""
 
 
 class Gateway(Section):
-    count: Whole = setting(
-        1,
-        "Gateway processes. All share the listener's port, and each also listens on a port of its own. One uses about one core; "
-        "two cores are best served by one gateway, since a shard and a session actor want to run too.",
+    count: Literal["auto"] | Annotated[Whole, Field(ge=1, le=GATEWAYS_MAX)] = setting(
+        "auto",
+        "Gateway processes. All share the listener's port, and each also listens on a port of its own. One uses about one core. auto is "
+        "one for every four cores, since shards and session actors want to run too, at least 1 and at most 16; with several sites it is "
+        "1, so that the run of ports behind `cluster.listen` is the same on any machine.",
         unit="processes",
-        ge=1,
-        le=64,
+        allowed='"auto" or a whole number from 1 to 64',
     )
     watchdog: Flag = setting(
         True,
@@ -326,7 +327,7 @@ class Config(Section):
         sites = self.durable_storage.messages.n_sites
         if self.profile == "compact" and sites > 1:
             raise conflict("profile", f'"auto" or "spread" while n_sites is {sites}')
-        if self.profile == "compact" and self.gateway.count > 1:
+        if self.profile == "compact" and self.gateway.count not in ("auto", 1):
             raise conflict("profile", f'"auto" or "spread" while gateway.count is {self.gateway.count}')
 
     def _check_sites(self) -> None:
@@ -347,7 +348,8 @@ class Config(Section):
             raise conflict("durable_storage.messages.backend", f'"builtin_local" or "rocksdb" while n_sites is {sites}')
         # Of auto the most that it can be: what a store has is known when it is opened.
         shards = self.durable_storage.messages.n_shards
-        further = ports_of(SHARDS_MAX if shards == "auto" else shards, self.gateway.count) - 1
+        gateways = 1 if self.gateway.count == "auto" else self.gateway.count
+        further = ports_of(SHARDS_MAX if shards == "auto" else shards, gateways) - 1
         if isinstance(self.cluster.listen, Bind) and self.cluster.listen.port + further > 65535:
             raise conflict("cluster.listen", f"a port up to {65535 - further}, since {further} more follow it")
 
@@ -371,10 +373,17 @@ class Config(Section):
         sites = self.durable_storage.messages.n_sites
         return max(min(16, max(1, cores // 2)), 4 * sites if sites > 1 else 1)
 
+    def gateway_count(self, cores: int) -> int:
+        """Gateways on a machine with so many cores."""
+        if self.gateway.count != "auto":
+            return self.gateway.count
+        alone = self.durable_storage.messages.n_sites == 1 and self.profile != "compact"
+        return min(16, max(1, cores // 4)) if alone else 1
+
     def is_compact(self, cores: int) -> bool:
         """Whether shards, session actors and gateways share one process on a machine with so many cores."""
         if self.profile == "auto":
-            return cores <= COMPACT_CORES_MAX and self.durable_storage.messages.n_sites == 1 and self.gateway.count == 1
+            return cores <= COMPACT_CORES_MAX and self.durable_storage.messages.n_sites == 1 and self.gateway_count(cores) == 1
         return self.profile == "compact"
 
 

@@ -259,7 +259,7 @@ def test_what_is_written_as_toml_or_json_is_read_back_the_same(tmp_path_factory:
 
 def test_show_says_where_a_value_comes_from() -> None:
     """A comment behind each value that is not the default, and --changed leaves the rest out."""
-    loaded = load_with_sources(sets=["log.level=debug", "gateway.count=1"], environ={})
+    loaded = load_with_sources(sets=["log.level=debug", "gateway.count=auto"], environ={})
     assert dump_toml(loaded.config, loaded.sources, changed_only=True) == '[log]\nlevel = "debug"  # from --set\n'
     assert tomllib.loads(dump_toml(loaded.config, loaded.sources))["log"]["level"] == "debug"
 

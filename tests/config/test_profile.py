@@ -41,3 +41,20 @@ def test_where_it_cannot_be_it_is_refused_in_one_sentence(sets: tuple[str, ...],
         load(sets=("profile=compact", *sets), environ={})
     assert len(raised.value.problems) == 1
     assert raised.value.problems[0].startswith("profile = ") and wanted in raised.value.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("sets", "cores", "count"),
+    [
+        ((), 1, 1),
+        ((), 4, 1),
+        ((), 8, 2),
+        ((), 256, 16),
+        (("gateway.count=3",), 1, 3),
+        (("profile=compact",), 64, 1),
+        ((*THREE, HERE), 64, 1),
+    ],
+)
+def test_there_is_a_gateway_for_every_four_cores_unless_told_otherwise(sets: tuple[str, ...], cores: int, count: int) -> None:
+    """Not where they would share a loop, nor where the run of their ports is said to other sites."""
+    assert load(sets=sets, environ={}).gateway_count(cores) == count
