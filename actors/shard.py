@@ -62,7 +62,8 @@ class ShardServer(ShardServing):
             raise
         if self._store.lost_at_open:
             log.error("shard.generations_lost", shard=self._index, generations=list(self._store.lost_at_open))
-        self._syncing = Syncing(self._engine.sync, self._tell_committer, self._figures.sync.note, self._stored, Inlining())
+        inlining = Inlining(lambda: self._core.publisher)
+        self._syncing = Syncing(self._engine.sync, self._tell_committer, self._figures.sync.note, self._stored, inlining)
         self._set_pace()
         self._committer = commits.LocalCommitter()
         wire = Wire.of(topology)

@@ -210,6 +210,11 @@ class ShardCore:
             "writers": len(self._writers), "messages_appended": self._writers.appended, "appends_repeated": self._writers.repeated,
         }  # fmt: skip
 
+    @property
+    def publisher(self) -> bytes:
+        """Whose messages were taken last."""
+        return self._publishing.publisher
+
     def denied(self) -> list[Denial]:
         """Of what was left behind: what the rules have refused, as far as the log is to hear of it now."""
         return self._judging.denials.take(self._elapsed_us // 1000)

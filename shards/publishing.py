@@ -69,6 +69,8 @@ class Publishing:
         self.counters = Counters()
         self.room = True
         self.taken = 0
+        self.publisher = b""
+        """Whose messages were taken last."""
         """Messages taken since the caller last set this to 0: what bounds a record."""
 
     def publish(self, draft: Draft, entry: Publish) -> tuple[Published, int]:
@@ -79,6 +81,7 @@ class Publishing:
             self.counters.stale += len(entry.topics)
             return _STALE, 0
         self.taken += len(entry.topics)
+        self.publisher = client
         codes = bytearray(len(entry.topics))
         plain = True
         outbox = 0

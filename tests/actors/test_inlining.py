@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.inlining import MESSAGES_MAX, QUICK_S, SEEN, STALL_S, SYNCS_PER_SLEEP_MAX, Inlining
+from actors.inlining import ALONE, MESSAGES_MAX, QUICK_S, SEEN, STALL_S, SYNCS_PER_SLEEP_MAX, Inlining
 
 
 class Loop:
@@ -12,14 +12,15 @@ class Loop:
 
     def __init__(self, took_s: float = QUICK_S / 2) -> None:
         self.slept = 0
-        self.inlining = Inlining(lambda: self.slept)
+        self.publisher = b"p"
+        self.inlining = Inlining(lambda: self.publisher, lambda: self.slept)
         for _ in range(SEEN):
             self.inlining.took(took_s)
 
 
 def test_the_first_ones_are_the_thread_s() -> None:
     """Nobody knows the disk yet."""
-    inlining = Inlining(lambda: 0)
+    inlining = Inlining(lambda: b"p", lambda: 0)
     for _ in range(SEEN):
         assert not inlining.may(1)
         inlining.took(QUICK_S / 2)
@@ -69,4 +70,23 @@ def test_after_one_that_stalled_the_thread_has_them_for_a_while() -> None:
     for _ in range(SEEN):
         assert not loop.inlining.may(1)
         loop.inlining.took(QUICK_S / 2)
+    assert loop.inlining.may(1)
+
+
+def test_messages_that_come_one_by_one_need_no_sleep_between_them() -> None:
+    """The next is sent when this one is acknowledged; as soon as two come together, or another one publishes, others wait."""
+    loop = Loop()
+    for _ in range(ALONE):
+        loop.inlining.may(1)
+    assert all(loop.inlining.may(1) for _ in range(50))
+    assert not loop.inlining.may(0)
+    assert loop.inlining.may(1)
+    loop.inlining.may(2)
+    assert not any(loop.inlining.may(1) for _ in range(ALONE))
+    assert loop.inlining.may(1)
+    loop.publisher = b"q"
+    assert not loop.inlining.may(1)
+    loop.publisher = b"p"
+    assert not loop.inlining.may(1)
+    loop.slept += 1
     assert loop.inlining.may(1)

@@ -153,7 +153,7 @@ class AlwaysSlept:
 @pytest.fixture
 async def quick_disk() -> AsyncIterator[Disk]:
     """Of which so much is known that the loop waits for it."""
-    inlining = Inlining(AlwaysSlept())
+    inlining = Inlining(lambda: b"p", AlwaysSlept())
     for _ in range(SEEN):
         inlining.took(0.0001)
     made = Disk(inlining)

@@ -154,7 +154,9 @@ def test_as_process_1_it_stops_in_good_order_and_is_healthy_before(tmp_path: Pat
         assert faults(history) == []
         first.terminate()
         assert outside.wait(WITHIN_S) == 0, (tmp_path / "output").read_text()
-        assert "server.stopped" in (data / "logs" / "shard-0.log").read_text()
+        # By the cores of this machine the shard has a process of its own, or shares one.
+        (log,) = [path for path in (data / "logs").iterdir() if path.name in ("shard-0.log", "compact-0.log")]
+        assert "server.stopped" in log.read_text()
     finally:
         # And all others with it: it was their process 1.
         outside.kill()

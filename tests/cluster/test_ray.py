@@ -166,7 +166,7 @@ def test_a_broker_runs_as_a_job_and_stops_in_good_order_with_it(ray: SomebodysRa
     address = ("--address", f"http://127.0.0.1:{ray.dashboard_port}")
     command = [
         str(broker.executable), "up", "--address", "auto", "--data-dir", str(broker.data_dir), "--port", str(broker.port),
-        "--set", "admin.enable=false",
+        "--set", "admin.enable=false", "--set", "profile=spread",
     ]  # fmt: skip
     job = ("--submission-id", "holdfast", "--runtime-env", str(ROOT / "deploy" / "ray" / "job.yaml"), "--no-wait")
     ray.command("job", "submit", *address, *job, "--", *command)

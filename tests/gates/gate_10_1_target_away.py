@@ -93,6 +93,11 @@ class Memory:
                 found.append((name, within[-1] - within[0]))
         return sorted(found, key=lambda each: -each[1])
 
+    def course(self, name: str) -> str:
+        """How many megabytes processes of this name had, each ten seconds or so."""
+        of_name = [samples for (each, _), samples in self.samples.items() if each == name]
+        return "; ".join(" ".join(f"{size / MB:.0f}" for _, size in samples[::5]) for samples in of_name)
+
     def most(self, role: str) -> int:
         return max((size for (name, _), samples in self.samples.items() if name.startswith(role) for _, size in samples), default=0)
 
@@ -161,7 +166,7 @@ def require_flat(memory: Memory, since: float, until: float) -> str:
     told = ", ".join(f"{name} {more / MB:+.1f} MB" for name, more in grown)
     for name, more in grown:
         if more > (WRITE_BUFFERS_BYTES if name.startswith("shard") else GROWN_BYTES_MAX):
-            raise GateFailed(f"{name} has grown by {more / MB:.0f} MB while messages waited: {told}")
+            raise GateFailed(f"{name} has grown by {more / MB:.0f} MB while messages waited: {told}; MB of {name}: {memory.course(name)}")
     most = memory.most("bridge")
     if most > BRIDGES_BYTES_MAX:
         raise GateFailed(f"the bridges' process had {most / MB:.0f} MB")
