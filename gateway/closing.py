@@ -17,6 +17,7 @@ from gateway.events import ForgetAuth
 from gateway.live import LiveTable
 from gateway.reasons import cause, explained
 from gateway.state import KEEP_ALIVE_LOOK_MS, Deadline, State
+from mqtt.control import CONNACK_REASONS
 from mqtt.encode import encode
 from mqtt.packets import MQTT_5, NO_PROPERTIES, Connack, Disconnect, Properties
 from mqtt.reason import ReasonCode, connack_return_code
@@ -58,6 +59,18 @@ class Closing:
         """The client broke the protocol."""
         self._state.counters.protocol_errors += 1
         self.close(connection, code, detail)
+
+    def malformed(self, connection: Connection, code: ReasonCode, detail: str, version: int | None) -> None:
+        """What it sent is no packet; version: of its CONNECT, as far as that could be read."""
+        if connection.phase is Phase.ONLINE:
+            self.violation(connection, detail, code)
+            return
+        # The CONNECT itself was wrong, or what came with it: it is answered where its version has an answer.
+        connection.version = version or 0
+        if version == MQTT_5 or (version and connack_return_code(code) is not None):
+            self.refuse(connection, code if code in CONNACK_REASONS else ReasonCode.PROTOCOL_ERROR, detail)
+        else:
+            self.violation(connection, detail, code)
 
     def close(self, connection: Connection, code: ReasonCode, why: str, how: int = LOST) -> None:
         """DISCONNECT with this code for MQTT 5, and close; the home is told."""

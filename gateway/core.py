@@ -81,7 +81,6 @@ from gateway.sharing import Sharing
 from gateway.state import Deadline, State
 from gateway.subscribing import Subscribing
 from gateway.system import SystemTopics
-from mqtt.control import CONNACK_REASONS
 from mqtt.encode import encode
 from mqtt.packets import (
     MQTT_5,
@@ -99,7 +98,7 @@ from mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )  # fmt: skip
-from mqtt.reason import ReasonCode, connack_return_code
+from mqtt.reason import ReasonCode
 from sessions.frames import Attached, Deliver, SendPubrel, SessionClosed, Subacked, Unsubacked
 from sessions.frames import Frame as SessionFrame
 from shards.frames import (
@@ -215,7 +214,9 @@ class GatewayCore:
             case Opened():
                 self._connecting.opened(event)
             case Malformed(socket, code, detail, version):
-                self._malformed(socket, ReasonCode(code), detail, version)
+                connection = state.by_socket.get(socket)
+                if connection is not None:
+                    self._closing.malformed(connection, ReasonCode(code), detail, version)
             case SocketLost(socket, why):
                 connection = state.by_socket.get(socket)
                 if connection is not None and not self._asking.keeps(connection, why):
@@ -352,20 +353,6 @@ class GatewayCore:
             self._asking.drain(asker)
         if asker.lost is not None and asker.awaits_in is None and connection.phase is Phase.ONLINE:
             self._closing.socket_lost(connection, asker.lost)
-
-    def _malformed(self, socket: int, code: ReasonCode, detail: str, version: int | None) -> None:
-        connection = self._state.by_socket.get(socket)
-        if connection is None:
-            return
-        if connection.phase is Phase.ONLINE:
-            self._closing.violation(connection, detail, code)
-            return
-        # The CONNECT itself was wrong, or what came with it: it is answered where its version has an answer.
-        connection.version = version or 0
-        if version == MQTT_5 or (version and connack_return_code(code) is not None):
-            self._closing.refuse(connection, code if code in CONNACK_REASONS else ReasonCode.PROTOCOL_ERROR, detail)
-        else:
-            self._closing.violation(connection, detail, code)
 
     # ---------------------------------------------------------------- from shards
     def _replied(self, connection: Connection | None, entry: Entry, reply: Reply) -> None:

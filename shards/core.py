@@ -234,12 +234,10 @@ class ShardCore:
 
     def handle(self, event: Event) -> list[Effect]:
         match event:
-            case FrameReceived(link, FeedTaken(upto)) if self._synced:
-                # Credit needs no record, and no turn.
-                self._heard[link] = None
-                if link in self._roles:
-                    self._feeds.taken(link, upto)
-                    return [Send(to, feed) for to, feed in self._feeds.advance(self.watermark)]
+            case FrameReceived(link, FeedTaken(upto)) if self._synced and link in self._roles:
+                self._heard[link] = None  # Credit needs no record, and no turn.
+                self._feeds.taken(link, upto)
+                return [Send(to, feed) for to, feed in self._feeds.advance(self.watermark)]
             case FrameReceived(link, frame):
                 self._arrived.append((link, frame))
                 self._heard[link] = None
@@ -329,8 +327,7 @@ class ShardCore:
         self._clock.at(elapsed_us)
         self._publishing.incoming.at(age_ms, now.age_suspended)
         effects: list[Effect] = []
-        out = Outcome()
-        draft = self._draft
+        out, draft = Outcome(), self._draft
         self._housekeeping.turn(draft, now, self._space < 2, self._telling.in_flight, out)
         self._settling.settle(draft, out, wall_ms)
         for shard, query in self.retention.ask(draft, self._owners.token, elapsed_us):
