@@ -13,7 +13,7 @@ from tests.house.tree import ROOT, shipped, tree
 SPELLED = {
     "listeners.tcp.enable": r"\b(tcp|listener|config)\.enable\b",
     "durable_sessions.enable": r"\bdurable_sessions\.enable\b",
-    "gateway.count": r"\bgateway\.count\b",
+    "gateway.count": r"\bgateway_count\(",
     "log.level": r"\blog\.level\b",
     "log.format": r"\blog\.format\b",
     "durable_storage.messages.layout.type": r"\blayout\.type\b",
