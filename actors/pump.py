@@ -1,7 +1,7 @@
 """Turns of a loop: events go into a core as they come, one TickEnded after each turn, timers when the core wants to be woken.
 
-A turn costs some 50 us whatever it brings.  So what nobody waits for (the core says so: `patient`) is left to the turn of what comes
-next, if that is soon.
+A turn costs something even when it brings nothing.  So what nobody waits for (the core says so: `patient`) is left to the turn of what
+comes next, if that is soon.
 
 Holds: at most one tick is scheduled; the earliest wake-up asked for is never missed; after stop there is no tick, asked for or not.
 """
