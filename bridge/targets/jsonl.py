@@ -14,6 +14,7 @@ import base64
 import fcntl
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar
@@ -35,15 +36,27 @@ class JsonlTarget:
         self._bytes_max = int(settings.file_bytes_max)
         self._file = -1
         self._size = 0
+        self._closed = False
+        self._thread = ThreadPoolExecutor(1, f"jsonl-{context.bridge}-{context.lane}")
+        """Which alone touches the file: what it still does when nobody waits for it any more cannot be cancelled."""
 
     async def open(self) -> Accepted | None:
-        return await asyncio.to_thread(self._open)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
 
     async def deliver(self, batch: Batch) -> Outcome:
-        await asyncio.to_thread(self._write, batch)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._write, batch)
         return Outcome(len(batch.messages))
 
     async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        ending = asyncio.wrap_future(self._thread.submit(self._release))
+        self._thread.shutdown(wait=False)
+        await asyncio.shield(ending)
+
+    # ---------------------------------------------------------------- in the thread
+    def _release(self) -> None:
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import json
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -107,6 +113,7 @@ async def test_one_file_is_written_by_one_bridge(tmp_path: Path) -> None:
         await other.open()
     await other.close()
     await one.close()
+    other = target(tmp_path)
     assert await other.open() is None
     await other.close()
 
@@ -116,3 +123,44 @@ async def test_a_directory_in_its_place_is_a_matter_for_people(tmp_path: Path) -
     (tmp_path / "x.jsonl").mkdir()
     with pytest.raises(Misconfigured, match="cannot be written"):
         await target(tmp_path, "x.jsonl").open()
+
+
+@pytest.mark.parametrize("held", ["open", "deliver"])
+async def test_what_the_thread_still_does_when_it_is_closed_is_done_before(
+    held: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for it any more, and it cannot be cancelled: a file that it opened then would be locked for ever, one that was closed
+    under it might be another one by now."""
+    reached, goes_on, locked = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(call: Callable[..., int], *given: object) -> int:
+        reached.set()
+        assert goes_on.wait(60)
+        return call(*given)
+
+    def lock(call: Callable[..., None], *given: object) -> None:
+        call(*given)
+        locked.set()
+
+    one = target(tmp_path)
+    monkeypatch.setattr(fcntl, "flock", partial(lock, fcntl.flock))
+    if held == "open":
+        monkeypatch.setattr(os, "open", partial(slow, os.open))
+        under_way = asyncio.create_task(one.open())
+    else:
+        await one.open()
+        monkeypatch.setattr(os, "fdatasync", partial(slow, os.fdatasync))
+        under_way = asyncio.create_task(one.deliver(batch(1)))  # type: ignore[arg-type]
+    await asyncio.to_thread(reached.wait, 60)
+    under_way.cancel()
+    await asyncio.gather(under_way, return_exceptions=True)
+    closing = asyncio.create_task(one.close())
+    await asyncio.sleep(0)
+    goes_on.set()
+    await asyncio.to_thread(locked.wait, 60)
+    await closing
+    monkeypatch.undo()
+    again = target(tmp_path)
+    assert await again.open() == (Accepted("1.7", 1) if held == "deliver" else None)
+    assert await again.deliver(batch(2)) == Outcome(1)
+    await again.close()

@@ -150,10 +150,19 @@ async def test_a_target_of_ones_own_is_loaded_from_where_python_finds_it(own_tar
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)
         assert [int(path.read_bytes().split()[1]) for path in files] == numbers
-        rows = {row["name"]: row for row in json.loads(await asyncio.to_thread(broker.command, "bridge", "ls", "--json"))}
+        rows = await said(broker, "absent", "nonsense")
         assert rows["files"]["state"] == "running"
         assert rows["absent"]["error"] == "not_there:Target cannot be loaded: No module named 'not_there'"
         assert rows["nonsense"]["error"] == 'plugin.options has no "directory"'
+
+
+async def said(broker: RunningBroker, *wrong: str) -> dict[str, dict[str, str]]:
+    """All bridges, when these have said what is wrong: each says how it is once a second."""
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            rows = {row["name"]: row for row in json.loads(await asyncio.to_thread(broker.command, "bridge", "ls", "--json"))}
+            if all(rows[name]["error"] for name in wrong):
+                return rows
 
 
 def by_position(path: Path) -> tuple[int, ...]:

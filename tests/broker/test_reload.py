@@ -158,9 +158,9 @@ async def test_what_cannot_be_used_changes_nothing_and_what_needs_a_restart_is_n
     configured.write("2h", "skipstream", durable_storage__messages__n_sites="1", gateway__count="2")
     partly = await asyncio.to_thread(configured.reload)
     assert partly.returncode == 3
-    assert f'{LENGTH}: "1h" -> "2h"' in partly.stdout and "gateway.count: 1 -> 2" in partly.stdout.partition("restarted")[2]
+    assert f'{LENGTH}: "1h" -> "2h"' in partly.stdout and 'gateway.count: "auto" -> 2' in partly.stdout.partition("restarted")[2]
     again = await asyncio.to_thread(configured.reload)
-    assert again.returncode == 3 and LENGTH not in again.stdout and "gateway.count: 1 -> 2" in again.stdout
+    assert again.returncode == 3 and LENGTH not in again.stdout and 'gateway.count: "auto" -> 2' in again.stdout
 
 
 async def test_processes_that_are_away_have_the_settings_when_they_are_back(configured: Configured) -> None:

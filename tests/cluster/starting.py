@@ -14,7 +14,9 @@ from config.load import load
 
 def main() -> None:
     manner, seconds, data_dir, port, *sets = sys.argv[1:]
-    config = load(sets=["ray.dashboard=false", "admin.enable=false", *sets], data_dir=data_dir, port=int(port), environ={})
+    config = load(
+        sets=["profile=spread", "ray.dashboard=false", "admin.enable=false", *sets], data_dir=data_dir, port=int(port), environ={}
+    )
     spec = launch_spec(config, cores=2, start_within=float(seconds), table="tests.cluster.echoing:TABLE")
     if manner == "detach":
         sys.exit(launch_detached(spec))

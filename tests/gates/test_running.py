@@ -14,13 +14,13 @@ from tests.broker.running import CommandFailed, LeftBehind, Options, RunningBrok
 
 pytestmark = [pytest.mark.slow]
 
-# Keeps the operator's interface with processes that only sleep. `--set` names one way of misbehaving.
+# Keeps the operator's interface with processes that only sleep. `--set fault=...` names one way of misbehaving.
 STAND_IN = """#!{python}
 import json, os, pathlib, signal, subprocess, sys, time
 words = sys.argv[1:]
 directory = pathlib.Path(words[words.index("--data-dir") + 1])
 state = directory / "state.json"
-fault = words[words.index("--set") + 1].removeprefix("fault=") if "--set" in words else ""
+fault = next((word.removeprefix("fault=") for word in words if word.startswith("fault=")), "")
 sleeper = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
 if words[0] == "up":
     print("refusing" if fault == "refuse" else "starting")
