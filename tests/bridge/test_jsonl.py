@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,7 +134,7 @@ async def test_what_the_thread_still_does_when_it_is_closed_is_done_before(
     under it might be another one by now."""
     reached, goes_on, locked = threading.Event(), threading.Event(), threading.Event()
 
-    def slow(call: Callable[..., int], *given: object) -> int:
+    def slow(call: Callable[..., Any], *given: object) -> Any:
         reached.set()
         assert goes_on.wait(60)
         return call(*given)
