@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -30,6 +31,7 @@ from rocksdict import Rdict, WriteBatch
 from benchmarks import page
 from benchmarks.bench import running, target
 from benchmarks.brokers import Holdfast, ended_from_outside
+from benchmarks.flame import drawn
 from benchmarks.load import Record, run
 from benchmarks.scenarios import Options
 from benchmarks.table import markdown
@@ -82,14 +84,23 @@ def stage_of(stack: Sequence[str]) -> str | None:
     return next(name for name, places in STAGES if ours[-1].startswith(places)) if ours else None
 
 
-def shares(raw: str) -> Counter[str]:
-    """Looks by stage, of what `py-spy record --format raw` has written: a line for each stack, its frames and how often."""
-    found: Counter[str] = Counter()
+def stacks_of(raw: str) -> list[tuple[list[str], int]]:
+    """Those of the loop, from our first frame on, and how often each was seen, of what `py-spy record --format raw` has written."""
+    found = []
     for line in raw.splitlines():
-        stack, _, count = line.rpartition(" ")
-        stage = stage_of(stack.split(";"))
-        if stage is not None:
-            found[stage] += int(count)
+        frames, _, count = line.rpartition(" ")
+        stack = frames.split(";")
+        if stage_of(stack) is not None:
+            first = next(at for at, frame in enumerate(stack) if frame.rpartition("(")[2].startswith(OURS))
+            found.append((stack[first:], int(count)))
+    return found
+
+
+def shares(raw: str) -> Counter[str]:
+    """Looks by stage."""
+    found: Counter[str] = Counter()
+    for stack, looks in stacks_of(raw):
+        found[stage_of(stack) or ""] += looks
     return found
 
 
@@ -112,7 +123,7 @@ def look(broker: Holdfast, scenario: str, options: Options, directory: Path) -> 
     before = {pid: threads_s(pid) for pid in pids}
     record = run(scenario, target(broker, 4), options)[-1]
     used = {pid: threads_s(pid) for pid in pids}
-    looks = _looks(broker, scenario, options, {pid: directory / f"{scenario}-{pid}.raw" for pid in pids})
+    looks = _looks(broker, scenario, options, pids, directory)
     parts: dict[str, float] = {}
     for pid in pids:
         used[pid].subtract(before[pid])
@@ -128,20 +139,24 @@ def look(broker: Holdfast, scenario: str, options: Options, directory: Path) -> 
     return Looked(record, {name: sum(costs) * seconds / whole for name, seconds in parts.items()})
 
 
-def _looks(broker: Holdfast, scenario: str, options: Options, files: Mapping[int, Path]) -> dict[int, Counter[str]]:
-    """By process, while it runs once more."""
-    spies = [_spy(pid, file, "--format", "raw") for pid, file in files.items()]
+def _looks(broker: Holdfast, scenario: str, options: Options, pids: Sequence[int], directory: Path) -> dict[int, Counter[str]]:
+    """By process, while it runs once more; `flame-SCENARIO.svg` is a picture of the busiest."""
+    files = {pid: directory / f"{scenario}-{pid}.raw" for pid in pids}
+    spies = [_spy(pid, file) for pid, file in files.items()]
     try:
         run(scenario, target(broker, 4), options)
     finally:
         for spy in spies:
             spy.send_signal(signal.SIGINT)
             spy.wait()
-    return {pid: shares(file.read_text()) if file.exists() else Counter() for pid, file in files.items()}
+    raw = {pid: file.read_text() if file.exists() else "" for pid, file in files.items()}
+    busiest = max(raw.values(), key=lambda text: shares(text).total())
+    (directory / f"flame-{scenario}.svg").write_text(drawn(stacks_of(busiest), scenario), encoding="utf-8")
+    return {pid: shares(text) for pid, text in raw.items()}
 
 
-def _spy(pid: int, file: Path, *more: str) -> subprocess.Popen[bytes]:
-    words = ["record", "--pid", str(pid), "--rate", str(LOOKS_PER_S), "--duration", "600", *more, "--output", str(file)]
+def _spy(pid: int, file: Path) -> subprocess.Popen[bytes]:
+    words = ["record", "--pid", str(pid), "--rate", str(LOOKS_PER_S), "--duration", "600", "--format", "raw", "--output", str(file)]
     command = [str(Path(sys.executable).parent / "py-spy"), *words]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -225,7 +240,8 @@ def main(words: Sequence[str] | None = None) -> int:
                     print(scenario, file=sys.stderr, flush=True)
                     looked[scenario] = look(broker, scenario, SCENARIOS[scenario], directory)
                     if asked.write:
-                        _draw(broker, scenario)
+                        PLOTS.mkdir(exist_ok=True)
+                        shutil.copy(directory / f"flame-{scenario}.svg", PLOTS)
     except RunFailed as failure:
         print(f"no result: {failure}", file=sys.stderr)
         return 2
@@ -233,18 +249,6 @@ def main(words: Sequence[str] | None = None) -> int:
     if asked.write:
         page.write("stages", text(looked, least))
     return 0
-
-
-def _draw(broker: Holdfast, scenario: str) -> None:
-    """Of the busiest process, in a run of its own: what is looked at for a table is not drawn, and the other way round."""
-    PLOTS.mkdir(exist_ok=True)
-    pid = max(set(broker.groups()["data"]), key=lambda each: sum(threads_s(each).values()))
-    spy = _spy(pid, PLOTS / f"flame-{scenario}.svg", "--function")
-    try:
-        run(scenario, target(broker, 4), SCENARIOS[scenario])
-    finally:
-        spy.send_signal(signal.SIGINT)
-        spy.wait()
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.stages import STAGES, shares, stage_of, threads_s
+from benchmarks.flame import drawn
+from benchmarks.stages import STAGES, shares, stacks_of, stage_of, threads_s
 
 LOOP = "run (threading.py:971)"
 
@@ -43,3 +45,16 @@ def test_threads_are_those_of_the_process() -> None:
     """Ours have used something."""
     found = threads_s(os.getpid())
     assert sum(found.values()) > 0 and str(os.getpid()) in found
+
+
+def test_a_flame_graph_has_a_box_for_each_function_on_top_of_who_calls_it() -> None:
+    """As wide as it was seen often; lines of one function are one box, and what is outside of ours is left out."""
+    raw = f"{LOOP};_run (actors/pump.py:67);handle (shards/core.py:1) 30\n{LOOP};_run (actors/pump.py:68);<lambda> (gateway/core.py:2) 10\n"
+    picture = ElementTree.fromstring(drawn(stacks_of(raw), "store"))
+    boxes = {group[0].text: group[1] for group in picture}
+    assert {title: float(box.get("width", 0)) for title, box in boxes.items()} == {
+        "store: 100.0 %": 1199.7, "_run (actors/pump.py): 100.0 %": 1199.7, "handle (shards/core.py): 75.0 %": 899.7,
+        "<lambda> (gateway/core.py): 25.0 %": 299.7,
+    }  # fmt: skip
+    heights = [float(boxes[title].get("y", 0)) for title in boxes]
+    assert heights == [34, 17, 0, 0]
