@@ -44,6 +44,8 @@ class JsonlTarget:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
 
     async def deliver(self, batch: Batch) -> Outcome:
+        if self._closed:
+            raise Unavailable(f"{self._path} is closed")
         await asyncio.get_running_loop().run_in_executor(self._thread, self._write, batch)
         return Outcome(len(batch.messages))
 
