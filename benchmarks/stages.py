@@ -104,16 +104,16 @@ def shares(raw: str) -> Counter[str]:
     return found
 
 
-def threads_s(pid: int) -> Counter[str]:
+def threads_s(pid: int) -> dict[str, float]:
     """CPU so far by thread id; RocksDB's threads together."""
-    found: Counter[str] = Counter()
+    found: dict[str, float] = {}
     for task in Path("/proc", str(pid), "task").iterdir():
         try:
             name, fields = (task / "comm").read_text().strip(), (task / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue  # ended while we looked
-        ticks = int(fields[11]) + int(fields[12])
-        found[ROCKS if name.startswith("rocksdb") else task.name] += ticks / os.sysconf("SC_CLK_TCK")  # type: ignore[assignment]
+        who = ROCKS if name.startswith("rocksdb") else task.name
+        found[who] = found.get(who, 0.0) + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return found
 
 
@@ -126,10 +126,10 @@ def look(broker: Holdfast, scenario: str, options: Options, directory: Path) -> 
     looks = _looks(broker, scenario, options, pids, directory)
     parts: dict[str, float] = {}
     for pid in pids:
-        used[pid].subtract(before[pid])
-        parts[ROCKS] = parts.get(ROCKS, 0) + used[pid].pop(ROCKS, 0)
-        loop_s = max(used[pid].values()) if looks[pid] else 0.0
-        parts[OTHERS] = parts.get(OTHERS, 0) + sum(used[pid].values()) - loop_s
+        spent = {who: seconds - before[pid].get(who, 0.0) for who, seconds in used[pid].items()}
+        parts[ROCKS] = parts.get(ROCKS, 0) + spent.pop(ROCKS, 0)
+        loop_s = max(spent.values()) if looks[pid] else 0.0
+        parts[OTHERS] = parts.get(OTHERS, 0) + sum(spent.values()) - loop_s
         for name, count in looks[pid].items():
             parts[name] = parts.get(name, 0) + loop_s * count / looks[pid].total()
     costs = [cost["data"].cpu_us for cost in (record.result.cost, record.result.drain_cost) if "data" in cost]

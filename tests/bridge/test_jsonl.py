@@ -143,6 +143,7 @@ async def test_what_the_thread_still_does_when_it_is_closed_is_done_before(
         call(*given)
         locked.set()
 
+    under_way: asyncio.Task[Any]
     one = target(tmp_path)
     monkeypatch.setattr(fcntl, "flock", partial(lock, fcntl.flock))
     if held == "open":
@@ -151,7 +152,7 @@ async def test_what_the_thread_still_does_when_it_is_closed_is_done_before(
     else:
         await one.open()
         monkeypatch.setattr(os, "fdatasync", partial(slow, os.fdatasync))
-        under_way = asyncio.create_task(one.deliver(batch(1)))  # type: ignore[arg-type]
+        under_way = asyncio.create_task(one.deliver(batch(1)))
     await asyncio.to_thread(reached.wait, 60)
     under_way.cancel()
     await asyncio.gather(under_way, return_exceptions=True)

@@ -54,9 +54,6 @@ GROWN_BYTES_MAX = 12 * MB
 WRITE_BUFFERS_BYTES = (4 * 16) << 20
 """Of a shard, whose write buffers (shards/rocks_options.py) fill with what is published, with bridges or without any (0.33 MB a second),
 until they are written out."""
-WINDOWS_BYTES = 6 * 2 * 2000 * 1024
-"""Of a session actor: of six bridges what is under way to each, inflight_max messages, read anew for each when its process was killed."""
-OTHER_BYTES_MAX = {"shard": WRITE_BUFFERS_BYTES, "session": WINDOWS_BYTES}
 BRIDGES_BYTES_MAX = 300 * MB
 """Of the bridges' process, whenever: 130 MB of it are the program, with what it needs for all kinds of targets."""
 ROLES = ("bridge", "gateway", "session", "shard", "controller")
@@ -168,7 +165,7 @@ def require_flat(memory: Memory, since: float, until: float) -> str:
     grown = memory.grown(since, until)
     told = ", ".join(f"{name} {more / MB:+.1f} MB" for name, more in grown)
     for name, more in grown:
-        if more > next((most for role, most in OTHER_BYTES_MAX.items() if name.startswith(role)), GROWN_BYTES_MAX):
+        if more > (WRITE_BUFFERS_BYTES if name.startswith("shard") else GROWN_BYTES_MAX):
             raise GateFailed(f"{name} has grown by {more / MB:.0f} MB while messages waited: {told}; MB of {name}: {memory.course(name)}")
     most = memory.most("bridge")
     if most > BRIDGES_BYTES_MAX:
