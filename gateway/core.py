@@ -97,7 +97,7 @@ from mqtt.packets import (
     PublishRun,
     Subscribe,
     Unsubscribe,
-)  # fmt: skip
+)
 from mqtt.reason import ReasonCode
 from sessions.frames import Attached, Deliver, SendPubrel, SessionClosed, Subacked, Unsubacked
 from sessions.frames import Frame as SessionFrame
