@@ -1,5 +1,7 @@
 """The runs that curves are made of: each dimension has a broker of its own, and each level so many runs.
 
+Beside it stands a broker that is always the same, the ruler; benchmarks/growth/curves.py says what for.
+
 Resumable: records go to the results file run by run, and what the file has already is not run again. Bounded: before every run it is asked
 whether there is time; when there is none, `OutOfTime` ends the measuring and the file has all that was done.
 """
@@ -16,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.bench import ResultsFile, running, standing, take_turns, target
-from benchmarks.brokers import Broker
+from benchmarks.brokers import Broker, Holdfast
 from benchmarks.clients import Endpoint
 from benchmarks.growth import crowd
-from benchmarks.growth.curves import CORES, DIMENSIONS, SESSIONS, STORED, SUBSCRIPTIONS, TOPICS, variant
+from benchmarks.growth.curves import CORES, DIMENSIONS, RULER, SESSIONS, STORED, SUBSCRIPTIONS, TOPICS, variant
 from benchmarks.load import Record, run
 from benchmarks.scenarios import Options
 from benchmarks.variants import variant_turns
@@ -45,10 +47,13 @@ class Measuring:
     records: list[Record]
     until_s: float
     directory: Path | None = None
+    ruler: Broker | None = None
+    ruled: bool = False
+    """Nothing was run since the ruler was."""
 
     @property
     def messages(self) -> int:
-        """Of a run at a level that is not about messages."""
+        """Of the ruler, and of a run at a level that is not about messages."""
         return 10_000 if self.quick else 100_000
 
     def missing(self, level: str, wanted: int) -> int:
@@ -58,11 +63,20 @@ class Measuring:
         return max(0, wanted - done)
 
     def once(self, scenario: str, broker: Broker, level: str, options: Options) -> None:
-        """One run, with its records in the file. Raises RunFailed, OutOfTime."""
+        """One run between two of the ruler, with their records in the file. Raises RunFailed, OutOfTime."""
         self.look_at_the_clock()
+        if not self.ruled:
+            self._rule(level)
         print(f"{level}: {scenario}", file=sys.stderr, flush=True)
         for record in run(scenario, target(broker, 4, level), options):
             self.add(record)
+        self._rule(level)
+
+    def _rule(self, level: str) -> None:
+        assert self.ruler is not None
+        for record in run("offline", target(self.ruler, 4, level), Options(messages=self.messages, topics=10)):
+            self.add(record)
+        self.ruled = True
 
     def add(self, record: Record) -> None:
         self.records.append(record)
@@ -74,10 +88,12 @@ class Measuring:
 
     @contextmanager
     def broker(self, *settings: str) -> Iterator[Broker]:
-        """A new Holdfast, alone."""
+        """A new Holdfast, and the ruler."""
         self.look_at_the_clock()
         with tempfile.TemporaryDirectory(prefix="growth-", dir=self.directory) as directory:
-            with running(standing(["holdfast"], Path(directory), settings)) as (broker,):
+            self.ruler = Holdfast(Path(directory, RULER))
+            self.ruler.name, self.ruled = RULER, False
+            with running([*standing(["holdfast"], Path(directory), settings), self.ruler]) as (broker, _):
                 yield broker
 
 
@@ -112,7 +128,7 @@ def topics(measuring: Measuring) -> None:
 
 
 def sessions(measuring: Measuring) -> None:
-    """One store for all of them; each run has one for a single session beside it."""
+    """One store for all of them."""
     levels = LEVELS[SESSIONS].asked(quick=measuring.quick)
     todo = [(n, measuring.missing(variant(SESSIONS, n), 1 if n > 10_000 else 2 if n > 1_000 else 3)) for n in levels]
     if not any(left for _, left in todo):

@@ -36,6 +36,7 @@ def test_the_keys_are_those_of_the_format_page() -> None:
     key = layout.key_of(b"plant/7/t")
     ops = layout.take_growth()
     layout.put(ops, key, 0x0102030405060708, b"value")
+    layout.flush(ops)
     engine.write(ops)
     rows = [(k.hex(), v.hex()) for k, v in engine.scan(1, b"", b"\xff" * 40, 100)]
     assert rows == GOLDEN
@@ -47,7 +48,22 @@ def test_a_literal_message_is_one_op_and_each_varying_level_adds_one() -> None:
     for topic, varying in ((b"a", 0), (b"a/b", 1), (b"a/b/c/d", 3)):
         ops: list[Op] = []
         layout.put(ops, layout.key_of(topic), 5, b"v")
+        layout.flush(ops)
         assert len(ops) == 1 + varying
+
+
+def test_index_keys_of_a_record_are_written_in_their_order() -> None:
+    # Property: keys in their order are what RocksDB takes at half the price; none is left for the next record.
+    _, layout = opened((9, 0))
+    ops: list[Op] = []
+    for position, topic in enumerate((b"a/9", b"a/3", b"b/7", b"a/3/1"), 1):
+        layout.put(ops, layout.key_of(topic), position, b"v")
+    assert len(ops) == 4
+    layout.flush(ops)
+    keys = [key for _, key, _ in ops[4:]]
+    assert len(keys) == 5 and keys == sorted(keys)
+    layout.flush(ops)
+    assert len(ops) == 9
 
 
 @pytest.mark.parametrize("topic_filter", [b"a/one/x", b"a/one/+", b"+/one/x"])
@@ -64,6 +80,7 @@ def test_values_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch
         layout.put(ops, layout.key_of(topic), position, value)
         if topic == b"a/one/x":
             expected.append((position, value))
+    layout.flush(ops)
     engine.write(ops)
     (stream,) = layout.streams(topic_filter)
     assert layout.read(stream, 0, 400, MANY, MANY, MANY).messages == expected
@@ -85,6 +102,7 @@ def test_a_search_without_matches_stops_in_time() -> None:
     for position in range(1, 1001):
         topic = b"d/a/x" if position % 2 else b"d/b/y"
         layout.put(ops, layout.key_of(topic), position, encode_message(0, 0, b"", topic, b"\0"))
+    layout.flush(ops)
     engine.write(ops)
     (stream,) = layout.streams(b"+/a/y")
     place, reads, done = 0, 0, False
@@ -100,6 +118,7 @@ def test_an_index_without_its_message_is_loud() -> None:
     engine, layout = opened((0,))
     ops: list[Op] = []
     layout.put(ops, layout.key_of(b"a"), 7, encode_message(0, 0, b"", b"a", b"\0"))
+    layout.flush(ops)
     engine.write([op for op in ops if op[2] == b""])
     (stream,) = layout.streams(b"a")
     with pytest.raises(StoreFailed, match="missing"):
@@ -118,6 +137,7 @@ def test_moves_say_what_reading_has_cost() -> None:
     for position in range(1, 101):
         topic = b"a/%d/%d" % (position % 2, position % 5)
         layout.put(ops, layout.key_of(topic), position, encode_message(1, 0, b"p", topic, b"\0"))
+    layout.flush(ops)
     engine.write([*layout.take_growth(), *ops])
 
     def moved(topic_filter: bytes) -> dict[str, int]:
