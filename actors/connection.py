@@ -17,6 +17,7 @@ import structlog
 
 from access.certificates import CertificateError, names_of, serial_of
 from actors.listening.arrival import Arrival
+from mqtt.blocks import PropertyBlocks
 from mqtt.decode import DecodeError, Decoder
 from mqtt.packets import Item
 from mqtt.topics import TopicNames
@@ -35,6 +36,7 @@ class ConnectionOwner(Protocol):
     connect_bytes_max: int
     filters_max: int
     topic_names: TopicNames
+    property_blocks: PropertyBlocks
     user_properties_max: int
     write_buffer_max: int
 
@@ -71,6 +73,7 @@ class ClientConnection(asyncio.Protocol):
             connect_bytes_max=owner.connect_bytes_max,
             filters_max=owner.filters_max,
             user_properties_max=arrival.door.user_properties_max or owner.user_properties_max,
+            blocks=owner.property_blocks,
         )
         self._transport: asyncio.Transport | None = None
         self._closing = False

@@ -73,7 +73,9 @@ from gateway.events import (
     Write,
 )  # fmt: skip
 from gateway.options import Options
+from gateway.persisting import joins
 from gateway.retained import NO_PAGE
+from mqtt.blocks import PropertyBlocks
 from mqtt.packets import Item
 from mqtt.topics import TopicNames
 from sessions import frames as session_frames
@@ -116,6 +118,7 @@ class GatewayServer:
         self.filters_max = config.mqtt.filters_per_packet_max
         self.user_properties_max = config.mqtt.user_properties_max
         self.topic_names = TopicNames(config.gateway.topic_levels_max)
+        self.property_blocks = PropertyBlocks(joins)
         self.write_buffer_max = int(config.gateway.write_buffer_max)
         name = incarnation_of(topology, "gateway", self._index)
         slots = SlotTable.initial(topology.n_shards)

@@ -305,7 +305,7 @@ class GatewayCore:
 
     def _item(self, connection: Connection, item: Item) -> None:
         if isinstance(item, PublishRun):
-            self._inbound.publish_run(connection, item)
+            self._inbound.received_run(connection, item)
             return
         if isinstance(item, Publish):
             self._inbound.publish(connection, item)

@@ -37,6 +37,7 @@ from gateway.persisting import says_persist, without_prefix
 from gateway.reasons import refusal
 from gateway.rights import may_publish, publishing
 from gateway.state import State
+from mqtt.body import properties_of, strip_properties
 from mqtt.encode import acks
 from mqtt.packets import MQTT_5, AckKind, Publish, PublishRun
 from mqtt.reason import ReasonCode
@@ -88,6 +89,15 @@ class Inbound:
             return
         flags = packet.flags | says_persist(packet.properties) if packet.properties.user_properties else packet.flags
         self.publish_run(connection, PublishRun([flags], [packet.packet_id], [topic], [packet.body]))
+
+    def received_run(self, connection: Connection, run: PublishRun) -> None:
+        """As it came; one by one where somebody wants to know whether payloads are what their properties say."""
+        if not self._state.options.payload_format_check or not any(body[0] for body in run.bodies):
+            self.publish_run(connection, run)
+            return
+        for flags, packet_id, topic, body in zip(run.flags, run.packet_ids, run.topics, run.bodies, strict=True):
+            if connection.phase is Phase.ONLINE:
+                self.publish(connection, Publish(flags, packet_id, topic, strip_properties(body), properties_of(body), body))
 
     def publish_run(self, connection: Connection, run: PublishRun) -> None:
         state = self._state

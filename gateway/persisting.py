@@ -19,6 +19,11 @@ def says_persist(properties: Properties) -> int:
     return PERSIST if _PROPERTY in properties.user_properties else 0
 
 
+def joins(properties: Properties) -> bool:
+    """Whether a PUBLISH with these may be one of a run: nothing in them decides which way it goes."""
+    return not says_persist(properties)
+
+
 def without_prefix(run: PublishRun) -> PublishRun:
     """The run with the topics behind `$persist/`, and the mark.  Where there is no topic behind it that a client may publish to, the
     name stays what it is, one to which nobody may."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from mqtt.packets import NO_PROPERTIES, Properties
 from mqtt.properties import (
@@ -25,6 +26,11 @@ from mqtt.properties import (
 )
 from mqtt.reason import malformed
 from mqtt.wire import read_u16, read_varint, varint
+
+# Where blocks whose length is one byte, and less than this, have the expiry.  A memory only, emptied when it is full.
+_EXPIRY_AT: Final[dict[bytes, int]] = {}
+_BLOCKS_MAX: Final = 4_096
+_SHORT: Final = 0x80
 
 
 def make_body(properties: Properties, payload: bytes) -> bytes:
@@ -57,20 +63,28 @@ def message_expiry(body: bytes) -> int | None:
     """The message expiry interval in seconds, or None for a message that does not expire."""
     if body[0] == 0:
         return None
-    for identifier, start, end in walk(body):
-        if identifier == MESSAGE_EXPIRY_INTERVAL:
-            return int.from_bytes(body[start + 1 : end], "big")
-    return None
+    at = _expiry_at(body)
+    return int.from_bytes(body[at : at + 4], "big") if at else None
 
 
 def with_message_expiry(body: bytes, seconds: int) -> bytes:
     """``body`` with its expiry interval set to ``seconds`` (what is left of it [MQTT-3.3.2-6])."""
     value = seconds.to_bytes(4, "big")
-    if body[0] != 0:
-        for identifier, start, end in walk(body):
-            if identifier == MESSAGE_EXPIRY_INTERVAL:
-                return body[: start + 1] + value + body[end:]
-    return _insert(body, bytes((MESSAGE_EXPIRY_INTERVAL,)) + value)
+    at = _expiry_at(body) if body[0] else 0
+    return body[:at] + value + body[at + 4 :] if at else _insert(body, bytes((MESSAGE_EXPIRY_INTERVAL,)) + value)
+
+
+def _expiry_at(body: bytes) -> int:
+    """Where the value stands; 0: there is none."""
+    block = body[: body[0] + 1] if body[0] < _SHORT else b""
+    at = _EXPIRY_AT.get(block)
+    if at is None:
+        at = next((start + 1 for identifier, start, _ in walk(body) if identifier == MESSAGE_EXPIRY_INTERVAL), 0)
+        if block:
+            if len(_EXPIRY_AT) >= _BLOCKS_MAX:
+                _EXPIRY_AT.clear()
+            _EXPIRY_AT[block] = at
+    return at
 
 
 def with_subscription_ids(body: bytes, ids: Sequence[int]) -> bytes:

@@ -2,7 +2,8 @@
 
 One ``Decoder`` per connection and direction.  It buffers what is not yet a whole packet, learns
 its version from the CONNECT (or is told), and turns consecutive PUBLISH packets without
-properties, and consecutive successful acknowledgements of one kind, into one item each.
+properties (or with such as its owner lets join), and consecutive successful acknowledgements of one
+kind, into one item each.
 Leaves to its owner: topic aliases, receive maximum, filter syntax, keep alive, and that a
 client's first packet from the server is a CONNACK.
 
@@ -22,6 +23,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
+from mqtt.blocks import PropertyBlocks
 from mqtt.control import FILTERS_MAX, Bounds, protocol_of, read_connect, read_packet, read_publish
 from mqtt.framing import Role, check_first_byte, frame, remaining_length
 from mqtt.packets import MQTT_5, NO_PROPERTIES, Ack, AckKind, AckRun, Connect, Item, PacketType, PublishRun
@@ -67,10 +69,13 @@ class Decoder:
     ``connect_bytes_max`` is the limit while nobody knows who the peer is.
     ``filters_max`` is how many topic filters one packet may name, ``user_properties_max`` how many
     user properties one from a client may have.
-    ``names`` keeps the topic names that were checked already; connections share it.
+    ``names`` keeps the topic names that were checked already, ``blocks`` the properties that may
+    be in a run; connections share them.
     """
 
-    __slots__ = ("_bounds", "_connect_bytes_max", "_failure", "_held", "_names", "_packet_bytes_max", "_role", "_wanted", "version")
+    __slots__ = (
+        "_blocks", "_bounds", "_connect_bytes_max", "_failure", "_held", "_names", "_packet_bytes_max", "_role", "_wanted", "version",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -81,6 +86,7 @@ class Decoder:
         connect_bytes_max: int | None = None,
         filters_max: int = FILTERS_MAX,
         user_properties_max: int = USER_PROPERTIES_MAX,
+        blocks: PropertyBlocks | None = None,
     ) -> None:
         if version is None and role == "client":
             raise ValueError("a client knows its version")
@@ -90,6 +96,7 @@ class Decoder:
         self._bounds = Bounds(filters_max, user_properties_max if role == "server" else None)
         self._role: Role = role
         self._names = names
+        self._blocks = blocks
         self._held = bytearray()
         self._wanted = 0
         self._failure: tuple[ReasonCode, str] | None = None
@@ -145,13 +152,16 @@ class Decoder:
             if version is None:
                 items.append(self._read_connect(data, pos, start, end))
             elif kind is PacketType.PUBLISH:
-                items.append(read_publish(version, self._role, first & 15, data, start, end, self._names, self._bounds))
+                packet = read_publish(version, self._role, first & 15, data, start, end, self._names, self._bounds)
+                if self._blocks is not None:
+                    self._blocks.note(packet)
+                items.append(packet)
             else:
-                packet = read_packet(kind, version, self._role, data, start, end, self._bounds)
-                if isinstance(packet, Ack) and packet.reason is ReasonCode.SUCCESS and packet.properties is NO_PROPERTIES:
-                    _add_acks(items, packet.kind, [packet.packet_id])
+                other = read_packet(kind, version, self._role, data, start, end, self._bounds)
+                if isinstance(other, Ack) and other.reason is ReasonCode.SUCCESS and other.properties is NO_PROPERTIES:
+                    _add_acks(items, other.kind, [other.packet_id])
                 else:
-                    items.append(packet)
+                    items.append(other)
             pos = end
         return pos
 
@@ -164,7 +174,7 @@ class Decoder:
         return read_connect(self.version, data, after, end, self._names, self._bounds)
 
     def _read_publishes(self, data: bytes, pos: int, items: list[Item]) -> int:
-        """Decode PUBLISH packets while they are complete, valid and without properties.
+        """Decode PUBLISH packets while they are complete, valid and without properties, or with known ones.
 
         Stops in front of the first one that is not, whatever the reason; ``_read`` then takes
         that one the general way.  This loop is most of what a gateway does.
@@ -175,6 +185,8 @@ class Decoder:
         may_exceed = size - pos > packet_bytes_max
         names = self._names
         known = names.known
+        users_of = {} if self._blocks is None else self._blocks.known
+        users_max = self._bounds.user_properties
         form_of, first_five = _PUBLISH_FORM, _FIRST_FIVE
         flags: list[int] = []
         packet_ids: list[int] = []
@@ -218,8 +230,15 @@ class Decoder:
                     topic_end += 2
                 if is_5:
                     # A topic or an identifier that reaches over the end of the packet ends here too.
-                    if topic_end >= end or data[topic_end]:
+                    if topic_end >= end:
                         break
+                    size_5 = data[topic_end]
+                    if size_5:
+                        # A block that is longer than one byte can say, or than the packet, is not known.
+                        block_end = topic_end + 1 + size_5
+                        users = users_of.get(data[topic_end:block_end])
+                        if users is None or block_end > end or (users_max is not None and users > users_max):
+                            break
                     bodies.append(data[topic_end:end])
                 else:
                     if topic_end > end:

@@ -13,7 +13,9 @@ import actors.connection
 from actors.connection import ClientConnection
 from actors.listening.arrival import Arrival
 from actors.listening.options import DoorOptions
+from gateway.persisting import joins
 from gateway.transport.limits import Limits
+from mqtt.blocks import PropertyBlocks
 from mqtt.packets import Item
 from mqtt.topics import TopicNames
 
@@ -34,6 +36,7 @@ class Owner:
 
     def __init__(self) -> None:
         self.topic_names = TopicNames(8)
+        self.property_blocks = PropertyBlocks(joins)
         self.items = 0
         self.ends: list[str] = []
         self.closes = asyncio.Event()

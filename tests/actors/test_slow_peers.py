@@ -13,7 +13,9 @@ import pytest
 from actors.connection import SLOW_FACTOR, ClientConnection
 from actors.listening.arrival import Arrival
 from actors.listening.options import DoorOptions
+from gateway.persisting import joins
 from gateway.transport.limits import Limits
+from mqtt.blocks import PropertyBlocks
 from mqtt.packets import Item
 from mqtt.topics import TopicNames
 
@@ -31,6 +33,7 @@ class Owner:
 
     def __init__(self) -> None:
         self.topic_names = TopicNames(8)
+        self.property_blocks = PropertyBlocks(joins)
         self.connection: ClientConnection | None = None
         self.full: list[bool] = []
         self.ends: list[str] = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.options import Options
-from mqtt.packets import Ack, AckKind, AckRun, Connack, Connect, Properties, Publish, Will
+from mqtt.body import make_body
+from mqtt.packets import Ack, AckKind, AckRun, Connack, Connect, Properties, Publish, PublishRun, Will
 from mqtt.reason import ReasonCode
 from tests.gateway.scripted import Shell, message, subscribe
 
@@ -40,6 +41,24 @@ def test_text_that_is_none_is_refused_where_that_is_asked_for(check: bool, prope
     else:
         assert client.take() == [AckRun(AckKind.PUBACK, [1]), AckRun(AckKind.PUBACK, [2]), AckRun(AckKind.PUBREC, [3])]
         assert shell.core.counters.publishes_refused_format == 0 and len(subscriber.take()) == 4
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_each_of_a_run_is_looked_at(check: bool) -> None:
+    """Messages whose properties were read before come together; what is wrong with one is said of it alone."""
+    shell = Shell(Options(payload_format_check=check))
+    shell.homes.durable_filters.append(b"#")
+    subscriber, client = shell.online("s", 5), shell.online("p", 5)
+    subscribe(subscriber, b"#")
+    bodies = [make_body(TEXT, b"good"), b"\0" + WRONG, make_body(TEXT, WRONG), make_body(BYTES, WRONG)]
+    client.send(PublishRun([2] * 4, [1, 2, 3, 4], [b"a"] * 4, bodies))
+    shell.answer()
+    if check:
+        refused = Ack(AckKind.PUBACK, 3, ReasonCode.PAYLOAD_FORMAT_INVALID)
+        assert client.take() == [AckRun(AckKind.PUBACK, [1]), AckRun(AckKind.PUBACK, [2]), refused, AckRun(AckKind.PUBACK, [4])]
+        assert shell.core.counters.publishes_refused_format == 1
+    else:
+        assert client.take() == [AckRun(AckKind.PUBACK, [number]) for number in (1, 2, 3, 4)]
 
 
 def test_a_refused_message_frees_its_packet_id() -> None:

@@ -14,6 +14,8 @@ from actors.connection import ClientConnection
 from actors.listening.doors import Doors
 from actors.listening.options import DoorOptions
 from actors.topology import ListenerInfo
+from gateway.persisting import joins
+from mqtt.blocks import PropertyBlocks
 from mqtt.packets import Connect, Item
 from mqtt.topics import TopicNames
 from tests.listening.test_websocket import sent
@@ -35,6 +37,7 @@ class House:
 
     def __init__(self, run_dir: Path, gateway: int = 0) -> None:
         self.topic_names = TopicNames(8)
+        self.property_blocks = PropertyBlocks(joins)
         self.here: dict[int, ClientConnection] = {}
         self.ends: list[str] = []
         self.serials: list[str] = []
