@@ -139,7 +139,7 @@ class TopicNames:
 
     CACHED_NAME_BYTES_MAX: Final = 256
 
-    def __init__(self, levels_max: int = LEVELS_MAX, count_max: int = 65_536) -> None:
+    def __init__(self, levels_max: int = LEVELS_MAX, count_max: int = 131_072) -> None:
         self._levels_max = levels_max
         self._count_max = count_max
         self.known: set[bytes] = set()

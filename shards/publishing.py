@@ -25,7 +25,7 @@ from shards.slots import SlotTable
 from shards.store import Store, TopicKey
 from shards.tail import Tail
 
-TOPICS_REMEMBERED_MAX = 50_000
+TOPICS_REMEMBERED_MAX = 131_072
 _STALE = Published(True, b"")
 _ALL_STORED = Published(False, b"")
 

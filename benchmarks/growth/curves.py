@@ -2,25 +2,20 @@
 
 Growth of a curve is the largest cost of a level over the cheapest level below it. A first level whose fixed costs lie on few messages can
 therefore not hide what comes after it.
-
-A shared machine may be twice as slow a minute later. So before and after each run the same little run is made on a broker that stands
-beside and has nothing of what there is more of: the ruler. What that costs more than usual is taken off the run between, as the machine's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.load import Record
-from benchmarks.outcome import Cost, Result
+from benchmarks.outcome import Result
 from benchmarks.records import unclean
 from benchmarks.table import figure, markdown, median
 
 GROWTH_MAX: Final = 1.15
-RULER: Final = "ruler"
-"""What the broker beside is called in records."""
 STORED, TOPICS, SESSIONS, SUBSCRIPTIONS, CORES = "stored", "topics", "sessions", "subscriptions", "processes"
 
 
@@ -91,14 +86,13 @@ PHASES: Final[tuple[tuple[str, Callable[[Result], float | None]], ...]] = (("sto
 
 def curves(records: Sequence[Record]) -> list[Curve]:
     """One for each dimension and phase that was measured."""
-    steady = steadied(records)
     out = []
     for dimension in DIMENSIONS:
         of: dict[int, list[Result]] = {}
-        for record in steady:
-            name, number = _level(record)
-            if name == dimension.name:
-                of.setdefault(number, []).append(record.result)
+        for record in records:
+            name, _, number = record.variant.rpartition(" ")
+            if name == dimension.name and record.broker == "holdfast" and number.isdigit():
+                of.setdefault(int(number), []).append(record.result)
         for phase, cost in PHASES:
             points = []
             for amount, results in sorted(of.items()):
@@ -108,45 +102,6 @@ def curves(records: Sequence[Record]) -> list[Curve]:
             if points:
                 out.append(Curve(dimension.name, phase, tuple(points)))
     return out
-
-
-def _dimension(record: Record) -> str:
-    return record.variant.rpartition(" ")[0]
-
-
-def _level(record: Record) -> tuple[str, int]:
-    """Dimension and amount; no dimension where it is no run at a level."""
-    name, _, number = record.variant.rpartition(" ")
-    counts = record.broker == "holdfast" and record.result.scenario != "one-session" and number.isdigit()
-    return (name, int(number)) if counts else ("", 0)
-
-
-def steadied(records: Sequence[Record]) -> list[Record]:
-    """What was measured at levels, as if the machine had always been as it usually was. A run with a ruler on one side only goes by that
-    one, and a run without any stays as it is."""
-    rulers = [(at, record) for at, record in enumerate(records) if record.broker == RULER]
-    out = []
-    for at, record in enumerate(records):
-        if _level(record)[0]:
-            near = [(place, ruler.result) for place, ruler in rulers if _dimension(ruler) == _dimension(record)]
-            beside = [result for place, result in near if place < at][-1:] + [result for place, result in near if place > at][:1]
-            factors = []
-            for cost in (_store, _drain):
-                usual, mean = median(cost(ruler.result) for _, ruler in rulers), _mean(map(cost, beside))
-                factors.append(usual / mean if usual and mean else 1.0)
-            result = record.result
-            costs = _scaled(result.cost, factors[0]), _scaled(result.drain_cost, factors[1])
-            out.append(replace(record, result=replace(result, cost=costs[0], drain_cost=costs[1])))
-    return out
-
-
-def _mean(found: Iterable[float | None]) -> float | None:
-    known = [us for us in found if us]
-    return sum(known) / len(known) if known else None
-
-
-def _scaled(costs: Mapping[str, Cost], factor: float) -> dict[str, Cost]:
-    return {group: replace(cost, cpu_us=cost.cpu_us * factor) for group, cost in costs.items()}
 
 
 def table(found: Sequence[Curve], names: Sequence[str]) -> str:
@@ -176,7 +131,7 @@ def problems(records: Sequence[Record], asked: Sequence[str], *, quick: bool) ->
         if absent:
             out.append(f"{dimension.name}: nothing measured at {', '.join(f'{amount:,}' for amount in absent)}")
         out += [f"{curve.dimension}, {curve.phase}: {curve.growth:.2f} times" for curve in mine if curve.growth > GROWTH_MAX]
-    return [*out, *unclean(records), *unclean(records, RULER)]
+    return [*out, *unclean(records)]
 
 
 def line(records: Sequence[Record]) -> str:

@@ -48,38 +48,6 @@ def test_a_level_is_the_median_of_its_runs() -> None:
     assert store(records, "topics").points == (Point(10, 10, 3), Point(1000, 11, 3))
 
 
-def ruler(dimension: str, amount: int, us: float, drain_us: float = 5.0) -> Record:
-    return record("ruler", ran("offline", 1, us, drain_us), variant=variant(dimension, amount))
-
-
-def test_what_the_ruler_costs_more_than_usual_is_the_machines() -> None:
-    """A run is scaled by the mean of the rulers on both sides, each phase by itself; those of another dimension are not beside it."""
-    records = [
-        ruler("topics", 10, 80),
-        ruler("sessions", 1, 10),
-        *level("sessions", 1, 10, scenario="sessions"),
-        ruler("sessions", 1, 10),
-        *level("sessions", 100, 99, scenario="one-session"),
-        *level("sessions", 100, 15, scenario="sessions"),
-        ruler("sessions", 100, 20, 10),
-        *level("sessions", 1000, 21, scenario="sessions"),
-        ruler("sessions", 1000, 20),
-        *level("topics", 10, 80),
-    ]
-    sessions = {curve.phase: [point.us for point in curve.points] for curve in curves(records) if curve.dimension == "sessions"}
-    # The rulers' medians are 20 and 5.
-    assert sessions["store"] == [20, 20, 21]
-    assert sessions["drain"] == [4, 4 * 5 / 7.5, 4 * 5 / 7.5]
-    assert [point.us for point in store(records, "topics").points] == [20]
-
-
-def test_without_rulers_figures_are_as_measured() -> None:
-    """And a run that lost something is told, the ruler's too."""
-    assert [point.us for point in store(level("topics", 10, 7), "topics").points] == [7]
-    lost = ruler("topics", 10, 1)
-    assert problems([replace(lost, result=replace(lost.result, lost=1))], [], quick=True) == ["offline topics 10: 1 lost"]
-
-
 def test_what_is_missing_or_grows_is_named() -> None:
     """And runs that lost something."""
     records = level("topics", 10, 10) + level("topics", 1_000, 11.6)
@@ -103,6 +71,8 @@ def test_what_a_file_has_is_not_measured_again(tmp_path: Path) -> None:
     measuring = Measuring(True, ResultsFile(tmp_path / "r.json", records), records, 0.0)
     assert measuring.missing("sessions 100", 3) == 2
     assert measuring.missing("sessions 1", 3) == 3
+    assert list(measuring.turns("sessions", lambda amount: amount // 50)) == [("sessions 100", 100)]
+    assert list(measuring.turns("sessions", lambda _: 2)) == [("sessions 1", 1), ("sessions 1", 1), ("sessions 100", 100)]
     measuring.add(records[0])
     assert len((tmp_path / "r.json").read_text().splitlines()) == 2 + 4
 
