@@ -21,7 +21,7 @@ from gateway.reasons import refusal
 from gateway.second import Row, Second, Seconds
 from gateway.state import State
 from mqtt.body import message_expiry, with_message_expiry, with_subscription_ids
-from mqtt.encode import PublishTemplate, acks, packet_id_bytes
+from mqtt.encode import PublishTemplate, acks, packet_id_bytes, publishes
 from mqtt.packets import MQTT_5, Ack, AckKind, AckRun, Item
 from mqtt.reason import ReasonCode
 from sessions.bodies import REPLAYED
@@ -47,7 +47,9 @@ class Egress:
         state = self._state
         by_conn = state.by_conn.get
         dirty = state.outbox.dirty
-        templates = [PublishTemplate(topic, body) for topic, body, _, _ in frame.messages]
+        # What several get is put together once.
+        shared = sum(len(indexes) for _, indexes, _, _, _ in frame.to) > len(frame.messages)
+        templates = _templates(frame) if shared else []
         per_delivery = replayed = False
         size = 0
         for _, body, _, flags in frame.messages:
@@ -73,7 +75,7 @@ class Egress:
                 connection.given += numbered - handshakes.given(packet_ids)
             asker = connection.asker
             if asker is not None and any(asker.must_wait(frame.messages[index][0]) for index in indexes):
-                self._deliver_later(asker, frame, templates, indexes, packet_ids, firsts, identifiers)
+                self._deliver_later(asker, frame, templates or _templates(frame), indexes, packet_ids, firsts, identifiers)
                 continue
             guard = connection.guard
             if (
@@ -81,14 +83,17 @@ class Egress:
                 or per_delivery or connection.packet_max or (connection.version == MQTT_5 and any(identifiers))
                 or connection.aliases_out is not None or (connection.congested and connection.memory)
             ):  # fmt: skip
-                self._deliver_with_care(connection, frame, templates, indexes, packet_ids, firsts, identifiers)
+                self._deliver_with_care(connection, frame, templates or _templates(frame), indexes, packet_ids, firsts, identifiers)
                 continue
             out = connection.out
             if not out:
                 dirty.append(connection)
             state.counters.durable_delivered += len(indexes)
             # Mostly a connection gets all of a frame; who gets some of it is counted by the mean.
-            state.counters.publish_bytes_sent += size * len(indexes) // len(templates)
+            state.counters.publish_bytes_sent += size * len(indexes) // len(frame.messages)
+            if not shared:
+                out += publishes(connection.version, frame.messages, indexes, packet_ids, firsts)
+                continue
             is_5 = connection.version == MQTT_5
             for index, packet_id, first in zip(indexes, packet_ids, firsts, strict=True):
                 template = templates[index]
@@ -311,3 +316,7 @@ class Egress:
                     self._state.orphans.append(of_group if asker is None else of_group.refused())
             if session.stalled and asker is not None:
                 self._asking.stalled(asker, session.next_topics())
+
+
+def _templates(frame: Deliver) -> list[PublishTemplate]:
+    return [PublishTemplate(topic, body) for topic, body, _, _ in frame.messages]

@@ -97,6 +97,27 @@ def _publish_head(first_byte: int, topic: bytes, tail_bytes: int) -> bytes:
     return b"%c%b%b" % (first_byte, varint(remaining), binary(topic))
 
 
+def publishes(
+    version: int, messages: Sequence[tuple[bytes, bytes, int, int]], indexes: Sequence[int], packet_ids: Sequence[int], firsts: bytes
+) -> list[bytes]:
+    """The bytes, in pieces, of PUBLISH packets that go to one client only, so that nothing of them is kept as a PublishTemplate does.
+
+    messages: topic, stored body, and what does not matter here; indexes: which of them; packet_ids: 0 at QoS 0.
+    """
+    pieces: list[bytes] = []
+    is_5 = version == MQTT_5
+    for index, packet_id, first in zip(indexes, packet_ids, firsts, strict=True):
+        topic, body, _, _ = messages[index]
+        tail = body if is_5 else strip_properties(body) if body[0] else body[1:]
+        size = len(topic)
+        if packet_id:
+            length = varint(size + 4 + len(tail))
+            pieces += (b"%c%b%c%c%b%b" % (first, length, size >> 8, size & 0xFF, topic, packet_id_bytes[packet_id]), tail)
+        else:
+            pieces += (b"%c%b%c%c%b" % (first, varint(size + 2 + len(tail)), size >> 8, size & 0xFF, topic), tail)
+    return pieces
+
+
 def topic_of_head(head: bytes) -> bytes:
     """The topic in the head of a PublishTemplate."""
     at = 1

@@ -74,10 +74,13 @@ def _part(
     terms: Terms, streams: list[tuple[int, bytes]], after: int, upto: int, segment: Segment, indexes: Sequence[int],
     carried: Sequence[bytes] | None,
 ) -> Part:  # fmt: skip
-    bodies = Bodies([segment.values[at] for at in indexes], options=terms.options)
+    values, positions = segment.values, segment.positions
+    if len(indexes) < len(values):
+        values, positions = [values[at] for at in indexes], [positions[at] for at in indexes]
+    bodies = Bodies(values, options=terms.options)
     if carried is not None:
         bodies = bodies.at_places(range(len(indexes)), [carried[at] for at in indexes])
-    return Part(terms, streams, after, upto, bodies, [segment.positions[at] for at in indexes])
+    return Part(terms, streams, after, upto, bodies, positions)
 
 
 def at_head(cursor: Cursor, bodies: Bodies, indexes: Sequence[int], positions: Sequence[int], others: Sequence[Place]) -> Bodies:

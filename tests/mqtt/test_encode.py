@@ -6,7 +6,7 @@ import pytest
 
 from mqtt.body import make_body
 from mqtt.decode import Decoder
-from mqtt.encode import PublishTemplate, acks, encode, packet_id_bytes, publish
+from mqtt.encode import PublishTemplate, acks, encode, packet_id_bytes, publish, publishes
 from mqtt.packets import (
     Ack,
     AckKind,
@@ -27,6 +27,21 @@ from mqtt.packets import (
 from mqtt.reason import ProtocolError, ReasonCode, connack_return_code, reason_of_return_code
 
 TYPED = Properties(content_type="t")
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_what_goes_to_one_client_only_is_as_from_the_encoder(version: int) -> None:
+    """Some of the messages, in another order; with properties and without; of all sizes of a length and of a topic; at QoS 0 too."""
+    bodies = [make_body(properties, b"x" * size) for properties in (Properties(), TYPED) for size in (0, 119, 20_000, 3_000_000)]
+    messages = [(b"t" * (1 + 50 * number), body, 7, 1) for number, body in enumerate(bodies)]
+    indexes = [5, 0, 7, 1, 2, 3, 6]
+    firsts = bytes([0x32, 0x30, 0x34, 0x3A, 0x31, 0x33, 0x32])
+    packet_ids = [65_535, 0, 1, 513, 0, 2, 3]
+    expected = b"".join(
+        publish(version, first & 15, packet_id, *messages[index][:2])
+        for index, first, packet_id in zip(indexes, firsts, packet_ids, strict=True)
+    )
+    assert b"".join(publishes(version, messages, indexes, packet_ids, firsts)) == expected
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
