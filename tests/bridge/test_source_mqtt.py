@@ -235,7 +235,12 @@ async def test_its_session_can_be_ended(tmp_path: Path) -> None:
 
 async def test_what_is_no_mqtt_is_said(tmp_path: Path) -> None:
     """A web server, or a port of something else."""
-    server = await asyncio.start_server(lambda _, writer: writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "127.0.0.1", 0)
+
+    def refuses(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(refuses, "127.0.0.1", 0)
     async with server:
         url = f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         source = Source(Mqtt(url=url), context(tmp_path), Listener(), receive_max=10, packet_bytes_max=100_000)

@@ -58,6 +58,7 @@ class Peer:
         self.client = ""
         self.connack = Answer(0)
         self._reader, self._writer = reader, writer
+        _open.append(writer)
         self._packets = Reader()
         self._ready: deque[Answer | Message] = deque()
         self._last_id = 0
@@ -68,7 +69,6 @@ class Peer:
     async def open(cls, port: int, version: int, first: bytes = b"") -> Self:
         """A connection over which only these bytes have gone."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        _open.append(writer)
         peer = cls(version, reader, writer)
         peer.send(first)
         return peer
