@@ -12,6 +12,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("spark"),
     pytest.mark.timeout(900),
+    # Broker and Spark are processes of their own here, and it runs long: what is collected meanwhile was left by tests before it.
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
 ]
 
 
