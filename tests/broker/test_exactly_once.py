@@ -12,7 +12,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("spark"),
     pytest.mark.timeout(900),
-    # Broker and Spark are processes of their own here, and it runs long: what is collected meanwhile was left by tests before it.
+    # Broker and Spark are processes of their own here, and it runs long: what is collected meanwhile was left by tests before it, as by
+    # those whose TLS handshake is refused in their last line (test_certificates).
     pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
 ]
 
