@@ -1,13 +1,14 @@
 """A link between two parts of one process: what one end sends the other end's owner hears in the next turn of the loop.
 
-No socket, no proof and no framing: whoever shares a process shares its memory, and the secret with it.  Frames are handed over as the
-bytes that they are.  Nothing is delivered within `send`: an owner that answers what it hears is then never called while it calls.
+No socket, no proof and no framing: whoever shares a process shares its memory, and the secret with it.  A frame is handed over as it is,
+without having been bytes between: what stands in it belongs to nobody from then on, and is changed by nobody (tests/sim looks whether it
+is).  Nothing is delivered within `send`: an owner that answers what it hears is then never called while it calls.
 
     made -> up (connect) -> closing (close, of either end) -> lost, in the next turn
 
 Always holds:
 1. link_up before the first frame, link_down after the last, once each; frames in the order in which they were sent;
-2. at most one delivery is due for each end; what waits there is bounded by WRITE_BYTES_MAX, above which the link is closed;
+2. at most one delivery is due for each end; what waits there is bounded by WRITE_BYTES_MAX and FRAMES_MAX, above which the link is closed;
 3. what was sent before the other end closed is heard, unless this end holds it or closes it too.
 """
 
@@ -20,8 +21,11 @@ from collections.abc import Callable
 import structlog
 
 from actors import link as framed
-from actors.link import CUT_OFF, WRITE_BYTES_MAX, Link, LinkOwner
+from actors.link import CUT_OFF, WRITE_BYTES_MAX, Carried, F, Link, LinkOwner
 from actors.link_version import Spoken
+
+FRAMES_MAX = 20_000
+"""Of frames that wait as they are, nobody knows the bytes.  Mostly there are few: who takes them does so in the next turn of the loop."""
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +40,7 @@ class DirectLink(Link):
         self._closed = closed
         self._loop = asyncio.get_running_loop()
         self._peer: DirectLink | None = None
-        self._inbox: deque[bytes] = deque()
+        self._inbox: deque[Carried] = deque()
         self._waiting_bytes = 0
         self._due = False
         self._held = self._closing = self._shut = False
@@ -65,13 +69,24 @@ class DirectLink(Link):
         peer = self._peer
         if peer is None or self._closing or peer._closing:
             return
-        peer._inbox.append(data)
         peer._waiting_bytes += len(data)
+        self._put(peer, data)
+        if peer._waiting_bytes > WRITE_BYTES_MAX:
+            self.close(f"{peer._waiting_bytes} bytes wait for a peer that does not read, {WRITE_BYTES_MAX} are allowed")
+
+    def hand_on(self, frame: F, encode: Callable[[F], bytes]) -> None:
+        peer = self._peer
+        if peer is None or self._closing or peer._closing:
+            return
+        self._put(peer, frame)
+        if len(peer._inbox) > FRAMES_MAX:
+            self.close(f"{len(peer._inbox)} frames wait for a peer that does not read, {FRAMES_MAX} are allowed")
+
+    def _put(self, peer: DirectLink, data: Carried) -> None:
+        peer._inbox.append(data)
         if not peer._due:
             peer._due = True
             self._loop.call_soon(peer._deliver)
-        if peer._waiting_bytes > WRITE_BYTES_MAX:
-            self.close(f"{peer._waiting_bytes} bytes wait for a peer that does not read, {WRITE_BYTES_MAX} are allowed")
 
     @property
     def unsent_bytes(self) -> int:
@@ -112,7 +127,8 @@ class DirectLink(Link):
             if self._held or self._shut:
                 return
             data = inbox.popleft()
-            self._waiting_bytes -= len(data)
+            if isinstance(data, bytes):
+                self._waiting_bytes -= len(data)
             try:
                 owner.link_frame(self, data)
             except Exception as error:

@@ -293,7 +293,7 @@ class GatewayServer:
                     self.figures.asked(shard, id, entries)
                     self._shards[shard].ask(id, entries)
                 case ToSession(session, frame):
-                    self._sessions[session].send(session_frames.encode(frame))
+                    self._sessions[session].hand_on(frame)
                 case ToPeer(link, peer_frame):
                     self._peers.send(link, peer_frames.encode(peer_frame))
                 case ToInquirer(link, told):

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from actors.endpoints import Endpoint
-from actors.link import Link
+from actors.link import Carried, Link, taken
 from actors.links import LinkClient, LinkServer
 from actors.shard_client import ShardClient, ShardListener
 from actors.sites.whereabouts import Whereabouts, gateway_listens
@@ -25,6 +25,7 @@ from gateway import frames as peer_frames
 from gateway.events import Event, FromInquirer, FromPeer, PeerLinked, PeerLost, SessionLinked, SessionLost
 from sessions import frames as session_frames
 from sessions import inquiry_frames
+from sessions.frames import Frame as SessionFrame
 
 Where = Callable[[], Endpoint | None]
 Site = tuple[str, int]
@@ -124,16 +125,16 @@ class SessionLink:
     async def stop(self) -> None:
         await self._client.stop()
 
-    def send(self, data: bytes) -> None:
-        self._client.send(data)
+    def hand_on(self, frame: SessionFrame) -> None:
+        self._client.hand_on(frame, session_frames.encode)
 
     def link_up(self, link: Link) -> None:
         self.linked = True
         self._server.feed(SessionLinked(self._session))
 
-    def link_frame(self, link: Link, data: bytes) -> None:
+    def link_frame(self, link: Link, data: Carried) -> None:
         try:
-            frame = session_frames.decode(data)
+            frame = taken(data, session_frames.decode)
         except ValueError as error:
             link.close(str(error))
             return
@@ -167,12 +168,12 @@ class PeerLinks:
         if link.peer_role == "gateway":
             self._server.feed(PeerLinked(link.number, link.peer_name))
 
-    def link_frame(self, link: Link, data: bytes) -> None:
+    def link_frame(self, link: Link, data: Carried) -> None:
         try:
             event = (
-                FromPeer(link.number, peer_frames.decode(data))
+                FromPeer(link.number, taken(data, peer_frames.decode))
                 if link.peer_role == "gateway"
-                else FromInquirer(link.number, inquiry_frames.decode_ask(data))
+                else FromInquirer(link.number, taken(data, inquiry_frames.decode_ask))
             )
         except ValueError as error:
             link.close(str(error))

@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import count
 from struct import Struct
-from typing import Protocol, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import msgpack
 import structlog
@@ -47,6 +47,10 @@ _TLS_RECORDS = frozenset({0x1503, 0x1603})
 CUT_OFF = "it is cut off on purpose"
 _link_numbers = count(1)
 
+Carried: TypeAlias = bytes | tuple[Any, ...]
+"""A frame as it comes: its bytes or, of a part that shares this process, the frame itself, a named tuple that nobody changes."""
+F = TypeVar("F", bound=tuple[Any, ...])
+
 log = structlog.get_logger(__name__)
 admits: Callable[[Link], bool] | None = None
 """Asked of each link when it has proved the secret; None: all of them, which is the rule (actors.chaos.installing)."""
@@ -57,7 +61,8 @@ class LinkOwner(Protocol):
 
     def link_up(self, link: Link) -> None: ...
 
-    def link_frame(self, link: Link, data: bytes) -> None: ...
+    def link_frame(self, link: Link, data: Any) -> None:
+        """data: bytes; a Carried where the other end hands frames on."""
 
     def link_down(self, link: Link) -> None: ...
 
@@ -85,6 +90,10 @@ class Link(ABC):
     @abstractmethod
     def send(self, data: bytes) -> None:
         """Write one frame; dropped silently when the link is gone (link_down says so)."""
+
+    @abstractmethod
+    def hand_on(self, frame: F, encode: Callable[[F], bytes]) -> None:
+        """The same of a frame that its sender does not change any more, not even a list in it: it may be heard as it is."""
 
     @property
     @abstractmethod
@@ -147,6 +156,10 @@ class FramedLink(Link, asyncio.Protocol):
         transport.write(_LENGTH.pack(len(data)) + data)
         if transport.get_write_buffer_size() > WRITE_BYTES_MAX:
             self.close(f"{transport.get_write_buffer_size()} bytes wait for a peer that does not read, {WRITE_BYTES_MAX} are allowed")
+
+    def hand_on(self, frame: F, encode: Callable[[F], bytes]) -> None:
+        if self._transport is not None:
+            self.send(encode(frame))
 
     @property
     def unsent_bytes(self) -> int:
@@ -307,6 +320,11 @@ class FramedLink(Link, asyncio.Protocol):
         self._frame_bytes_max = FRAME_BYTES_MAX
         self._owner.link_up(self)
         return True
+
+
+def taken(data: Carried, decode: Callable[[bytes], F]) -> F:
+    """The frame.  Raises ValueError, as decode does."""
+    return decode(data) if isinstance(data, bytes) else cast("F", data)
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str:

@@ -20,7 +20,7 @@ import structlog
 
 from actors.direct import DirectLink
 from actors.endpoints import Endpoint
-from actors.link import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, FramedLink, Link, LinkOwner
+from actors.link import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, Carried, F, FramedLink, Link, LinkOwner, taken
 from actors.sparing import Sparing
 from actors.tcp_door import STRANGERS_MAX, TcpDoor, TurnedAway
 from actors.wire import Wire, said_of
@@ -226,6 +226,10 @@ class LinkClient:
         if self.link is not None and self.link.up:
             self.link.send(data)
 
+    def hand_on(self, frame: F, encode: Callable[[F], bytes]) -> None:
+        if self.link is not None and self.link.up:
+            self.link.hand_on(frame, encode)
+
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -233,4 +237,4 @@ class LinkClient:
             self.link.close("this process stops")
 
 
-__all__ = ["FRAME_BYTES_MAX", "Link", "LinkClient", "LinkOwner", "LinkServer", "NotListening"]
+__all__ = ["FRAME_BYTES_MAX", "Carried", "Link", "LinkClient", "LinkOwner", "LinkServer", "NotListening", "taken"]

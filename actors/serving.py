@@ -23,7 +23,7 @@ import structlog
 from actors.clocks import Steady
 from actors.endpoints import Endpoint
 from actors.fatal import die_of
-from actors.link import Link
+from actors.link import Carried, Link, taken
 from actors.links import LinkServer
 from actors.pump import Pump
 from actors.settings import session_options
@@ -178,7 +178,7 @@ class Serving:
                 case ToGateway(link, frame):
                     peer = self._links.get(link)
                     if peer is not None:
-                        peer.send(encode(frame))
+                        peer.hand_on(frame, encode)
                 case AskShard(shard, id, entries):
                     self.shards[shard].ask(id, entries)
                 case QueryShard(shard, id, ask):
@@ -217,12 +217,12 @@ class Serving:
         if link.peer_role == "gateway":
             self._feed(GatewayLinked(link.number, link.peer_name))
 
-    def link_frame(self, link: Link, data: bytes) -> None:
+    def link_frame(self, link: Link, data: Carried) -> None:
         try:
             event = (
-                FromGateway(link.number, decode(data))
+                FromGateway(link.number, taken(data, decode))
                 if link.peer_role == "gateway"
-                else FromInquirer(link.number, inquiry_frames.decode_ask(data))
+                else FromInquirer(link.number, taken(data, inquiry_frames.decode_ask))
             )
         except ValueError as error:
             link.close(str(error))

@@ -14,7 +14,7 @@ from typing import Protocol
 import structlog
 
 from actors.endpoints import Endpoint
-from actors.links import Link, LinkClient
+from actors.links import Carried, Link, LinkClient, taken
 from actors.wire import Wire
 from shards.frames import Answer, Ask, Beat, Entry, FeedTaken, FeedWant, Frame, Query, Refused, Reply, Result, decode, encode
 from shards.numbered import NumberedSender
@@ -75,15 +75,15 @@ class ShardClient:
         self._write()
 
     def query(self, id: int, ask: Ask) -> None:
-        self._client.send(encode(Query(id, ask)))
+        self._client.hand_on(Query(id, ask), encode)
 
     def feed(self, frame: FeedWant | FeedTaken) -> None:
-        self._client.send(encode(frame))
+        self._client.hand_on(frame, encode)
 
     def _write(self) -> None:
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         for request in self._sender.ready(now_ms):
-            self._client.send(encode(request))
+            self._client.hand_on(request, encode)
 
     def _beat(self) -> None:
         self._client.send(_BEAT)
@@ -100,9 +100,9 @@ class ShardClient:
         self._sender.unlinked()
         self._listener.shard_lost(self.shard)
 
-    def link_frame(self, link: Link, data: bytes) -> None:
+    def link_frame(self, link: Link, data: Carried) -> None:
         try:
-            frame = decode(data)
+            frame = taken(data, decode)
             if isinstance(frame, Answer):
                 if self._sender.answered(frame.number) is not None:
                     self._listener.shard_replied(self.shard, self._ids.popleft(), frame.replies)

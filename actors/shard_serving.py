@@ -29,7 +29,7 @@ from actors.access.watch import AccessWatch
 from actors.alarms import Alarm, clear_alarm, raise_alarm
 from actors.clocks import read_clocks, tell_steady
 from actors.fatal import die, die_of
-from actors.links import Link
+from actors.links import Carried, Link, taken
 from actors.metrics.of_shard import ShardFigures
 from actors.outbox import Outbox
 from actors.pump import Pump
@@ -281,7 +281,7 @@ class ShardServing(ABC):
                 case Send(number, frame):
                     link = links.get(number)
                     if link is not None:
-                        link.send(encode(frame))
+                        link.hand_on(frame, encode)
                 case Submit(record):
                     self._figures.submitted(record.position, self._store.counting)
                     if self._held:
@@ -372,9 +372,9 @@ class ShardServing(ABC):
         self._carry_out(self._handle(LinkUp(link.number, link.peer_role, link.peer_name)))
         self._pump.soon()
 
-    def link_frame(self, link: Link, data: bytes) -> None:
+    def link_frame(self, link: Link, data: Carried) -> None:
         try:
-            frame = decode(data)
+            frame = taken(data, decode)
         except ValueError as error:
             link.close(str(error))
             return

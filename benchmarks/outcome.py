@@ -7,6 +7,7 @@ session is what was acknowledged on its topics.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -137,7 +138,9 @@ def receive(
     """Tells the subscribers what is due and waits until they have it or have given up."""
     shares = [list(plans[part :: len(workers)]) for part in range(len(workers))]
     for worker, share in zip(workers, shares, strict=True):
-        worker.pipe.send(Expect(tuple(ledger.due(sent.acknowledged, topics_of, plan.wanted) for plan in share)))
+        # One whose connections have all ended has told its story, and is gone.
+        with contextlib.suppress(BrokenPipeError):
+            worker.pipe.send(Expect(tuple(ledger.due(sent.acknowledged, topics_of, plan.wanted) for plan in share)))
     parts = [worker.wait(Received, pace.hard_s) for worker in workers]
     used = meter.measure(groups)
     seen = [(plan, one) for part, share in zip(parts, shares, strict=True) for plan, one in zip(share, part.sessions, strict=True)]

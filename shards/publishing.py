@@ -1,7 +1,7 @@
 """The write path of messages: what is stored, under which position, and what the publisher is told.
 
-One call per connection and frame, with columns; the loop over its messages is the hottest of the shard.  A topic's route,
-key and home are remembered per topic, stamped with the generations they depend on.
+One call per connection and frame, with columns; the loop over its messages is the hottest of the shard.  A topic's route
+and key are remembered per topic, stamped with the generations they depend on.
 
 Holds: a message is stored when a route before it in the log matches it, or its publisher says so, exactly once per acknowledgement;
 a QoS 2 id of a session that outlives its connection is put in the same record as its message.
@@ -36,7 +36,6 @@ class Topic:
 
     wanted: bool
     stamp: int
-    home: int
     rolls: int
     key: TopicKey | None
 
@@ -150,7 +149,7 @@ class Publishing:
             if qos == 2 and entry.keep_ids:
                 self.incoming.take(draft, client, state, packet_id)
             if flags & 1:
-                outbox = self._retain(draft, topic, name, position, value, body, state.identity) or outbox
+                outbox = self._retain(draft, name, position, value, body, state.identity) or outbox
         if last >= 0:
             store.appended(last)
             store.counting.payload_bytes += payload
@@ -180,7 +179,7 @@ class Publishing:
             store.append(draft.ops, key, position, value)
             self._tail.append(position, name, value, key)
             store.counting.payload_bytes += payload_bytes(body)
-        return stores, self._retain(draft, topic, name, position, value, body, identity) if retain else 0
+        return stores, self._retain(draft, name, position, value, body, identity) if retain else 0
 
     def entering_flags(self, qos: int, retain: int | bool, topic: bytes) -> int:
         """The flags of a message on its way that no gateway has marked."""
@@ -197,14 +196,13 @@ class Publishing:
         release = self.incoming.release
         return Released(False, bytes([release(draft, entry.client, state, packet_id) for packet_id in entry.packet_ids]))
 
-    def _retain(
-        self, draft: Draft, topic: Topic, name: bytes, position: int, value: bytes, body: bytes, identity: bytes | None
-    ) -> int:  # fmt: skip
+    def _retain(self, draft: Draft, name: bytes, position: int, value: bytes, body: bytes, identity: bytes | None) -> int:
         message = value if strip_properties(body) else b""
-        if topic.home == self._shard:
+        home = self._slots.shard_of(name)
+        if home == self._shard:
             self._retained.put_here(draft, name, message, identity)
             return 0
-        self._retained.put_away(draft, topic.home, position, name, message, identity)
+        self._retained.put_away(draft, home, position, name, message, identity)
         return position
 
     def _remember(self, name: bytes) -> Topic:
@@ -215,7 +213,7 @@ class Publishing:
             return topic
         if len(self._topics) >= TOPICS_REMEMBERED_MAX:
             self._topics.clear()
-        topic = self._topics[name] = Topic(wanted, self._routes.generation, self._slots.shard_of(name), 0, None)
+        topic = self._topics[name] = Topic(wanted, self._routes.generation, 0, None)
         return topic
 
 

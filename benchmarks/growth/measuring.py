@@ -31,6 +31,8 @@ from benchmarks.workers import RunFailed
 
 LEVELS: Final = {dimension.name: dimension for dimension in DIMENSIONS}
 VARIANTS: Final = "variants"
+PUBLISHERS_EACH: Final = 8
+"""Of each shard and gateway, so that each has as much to do as a single one."""
 SETTLE_S: Final = 15.0
 """After so long nothing is written any more for many who left."""
 
@@ -140,8 +142,10 @@ def processes(measuring: Measuring) -> None:
     """Brokers of 1, 2, 4 shards and gateways, each part with a process of its own."""
     for level, amount in measuring.turns(CORES, lambda _: 3):
         with measuring.broker("profile=spread", f"durable_storage.messages.n_shards={amount}", f"gateway.count={amount}") as broker:
-            # Of many publishers each shard and each gateway gets some.
-            options = Options(messages=measuring.messages, publishers=8, window=256, topics=8, seconds=1.0 if measuring.quick else 3.0)
+            publishers = PUBLISHERS_EACH * amount
+            options = Options(
+                messages=measuring.messages, publishers=publishers, window=256, topics=publishers, seconds=1.0 if measuring.quick else 3.0
+            )  # fmt: skip
             measuring.once("pairs", broker, level, replace(options, topics=1))
             measuring.once("offline", broker, level, options)
 

@@ -60,6 +60,8 @@ class SkipStream:
         self._structure = structure
         self._index_keys: list[bytes] = []
         """Of the messages of this record."""
+        self._data_prefixes: dict[bytes, bytes] = {}
+        """By static key."""
 
     @classmethod
     def open(cls, engine: Engine, family: int, options: LayoutOptions) -> SkipStream:
@@ -86,10 +88,14 @@ class SkipStream:
     def key_of(self, topic: bytes) -> TopicKey:
         leaf, varying = self._structure.learn(topic)
         static = leaf.static
+        # One for all topics of a stream: of very many topics each thing that is a topic's own costs a look into memory.
+        data = self._data_prefixes.get(static)
+        if data is None:
+            data = self._data_prefixes[static] = static + _DATA
         if not varying:
-            return TopicKey(self._family, static, static + _DATA, ())
-        indexes = tuple(static + _pack_level(level) + hash_of(value) for level, value in enumerate(varying, 1))
-        return TopicKey(self._family, static, static + _DATA, indexes)
+            return TopicKey(self._family, static, data, ())
+        indexes = tuple([static + _pack_level(level) + hash_of(value) for level, value in enumerate(varying, 1)])
+        return TopicKey(self._family, static, data, indexes)
 
     def take_growth(self) -> list[Op]:
         return growth_ops(self._structure, self._family)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from shards.frames import Answer, Ask, Beat, Entry, FeedTaken, FeedWant, Frame, Query, Refused, Reply, decode, encode
 from shards.numbered import NumberedSender
-from tests.sim.network import Dialler, End, Network
+from tests.sim.network import Dialler, End, Network, taken
 from tests.sim.process import Process
 from tests.sim.world import MS, SECOND
 
@@ -57,14 +57,14 @@ class Asker:
         self._write()
 
     def query(self, id: int, ask: Ask) -> None:
-        self._dialler.send(encode(Query(id, ask)))
+        self._dialler.hand_on(Query(id, ask), encode)
 
     def feed(self, frame: FeedWant | FeedTaken) -> None:
-        self._dialler.send(encode(frame))
+        self._dialler.hand_on(frame, encode)
 
     def _write(self) -> None:
         for request in self.sender.ready(self._process.world.now_ms):
-            self._dialler.send(encode(request))
+            self._dialler.hand_on(request, encode)
 
     def _beat(self) -> None:
         self._dialler.send(_BEAT)
@@ -82,7 +82,7 @@ class Asker:
         self._listener.shard_lost(self.shard)
 
     def link_frame(self, end: End, data: bytes) -> None:
-        frame = decode(data)
+        frame = taken(data, decode)
         self._process.world.note(self._process.name, f"<shard {self.shard}", frame, data)
         if isinstance(frame, Answer):
             # The shell closes the link when this raises; between our own parts that is a fault, so it is not caught here.

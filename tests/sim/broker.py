@@ -37,6 +37,8 @@ class Plant:
     """Shards read what they have written when it is committed, not before (tests.sim.late_engine)."""
     patient = False
     """What nobody waits for is left to the next turn, as by actors.pump; else it has one at once, as much as if that came then."""
+    whole_frames = False
+    """Parts hear frames as they are, as those of one process do (actors.direct), and may change nothing in them."""
 
     def shard(self, core: ShardCore) -> None: ...
 
@@ -70,7 +72,7 @@ class Broker:
         self._slots = SlotTable.initial(shape.n_shards)
         self._tokens: dict[tuple[int, int], None] = {}
         self._numbers: dict[int, None] = {}
-        world.patient = plant.patient
+        world.patient, world.whole_frames = plant.patient, plant.whole_frames
         self._shards = ShardSetting(shape.n_shards, shape.shard, shape.store, plant.shard, shape.check_every, plant.late)
         self._sessions = SessionSetting(shape.n_shards, shape.n_sessions, shape.session, plant.session, shape.check_every, self._owned)
         self._gateways = GatewaySetting(

@@ -54,7 +54,7 @@ from shards.frames import Connected, Frame, Holdings, HoldingsFound, Live, Reply
 from shards.slots import SlotTable
 from tests.sim.asker import Asker
 from tests.sim.desk import Desk
-from tests.sim.network import Dialler, End, Network
+from tests.sim.network import Dialler, End, Network, taken
 from tests.sim.process import Process, Turns
 from tests.sim.world import MS, SECOND
 
@@ -177,7 +177,7 @@ class GatewayPart:
                 case ToShard(shard, id, entries):
                     self._shards[shard].ask(id, entries)
                 case ToSession(session, frame):
-                    self._sessions[session].send(session_frames.encode(frame))
+                    self._sessions[session].hand_on(frame)
                 case ToPeer(link, peer_frame):
                     self._peers.send(link, peer_frames.encode(peer_frame))
                 case Wake(after_ms):
@@ -362,15 +362,15 @@ class _SessionLink:
     def start(self) -> None:
         self._dialler.start()
 
-    def send(self, data: bytes) -> None:
-        self._dialler.send(data)
+    def hand_on(self, frame: session_frames.Frame) -> None:
+        self._dialler.hand_on(frame, session_frames.encode)
 
     def link_up(self, end: End) -> None:
         self.linked = True
         self._gateway.feed(SessionLinked(self._session))
 
     def link_frame(self, end: End, data: bytes) -> None:
-        frame = session_frames.decode(data)
+        frame = taken(data, session_frames.decode)
         process = self._gateway.process
         process.world.note(process.name, f"<session {self._session}", frame, data)
         self._gateway.feed(FromSession(self._session, frame))

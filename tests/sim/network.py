@@ -4,6 +4,9 @@ What is sent over a wire arrives in order, after a while, cut off at some point 
 way is lost, and the two ends hear of it at different times.  A wire can be held: what is on it arrives late.  A killed
 process leaves its wires to the kernel, which mostly still delivers what was written.
 
+Where `World.whole_frames` is set a frame is heard as it is, as by actors.direct.  Nobody may change one: neither who sent it, before
+it is heard and for as long as he keeps it, nor who heard it.
+
 `Dialler` and the two-way greeting stand for actors.links: the dialling end is up one way earlier than the other, frames of
 either end come behind its greeting, and a greeting that does not come within 5 s ends the attempt.
 
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from tests.sim.process import Process
 from tests.sim.world import MS, SECOND, World
@@ -25,8 +28,26 @@ _HELLO: Final = b"hello"
 _UP: Final = b"up"
 _TURN_US = (5, 50)
 
+REMEMBERED = 300
+"""Whole frames that are looked at once more when so many others have been sent."""
+
+F = TypeVar("F")
 Address = tuple[str, int]
 """A role and an index: who listens there changes with every restart."""
+
+
+class WholeFrame(bytes):
+    """A frame that is heard as it is, and its bytes when it was sent."""
+
+    frame: Any
+    encode: Callable[[Any], bytes]
+
+    def check(self, whose: str) -> None:
+        assert self.encode(self.frame) == self, f"{whose} has changed a frame: it was {bytes(self)!r}, and is {self.frame}"
+
+
+def taken(data: bytes, decode: Callable[[bytes], F]) -> F:
+    return cast("F", data.frame) if isinstance(data, WholeFrame) else decode(data)
 
 
 class Owner(Protocol):
@@ -77,6 +98,9 @@ class End:
         if not self.broken:
             self.wire.carry(self, data, False)
 
+    def hand_on(self, frame: F, encode: Callable[[F], bytes]) -> None:
+        self.send(self.wire.network.packed(frame, encode))
+
     def close(self, why: str) -> None:
         """What was written still arrives; this end hears link_down at the end of its turn and no frame before it."""
         self.wire.break_(why, closed_by=self)
@@ -110,7 +134,11 @@ class End:
         if self.gone or self.wire.closed_by is self:
             return
         self.left_us = left_us
-        if not greeting:
+        if isinstance(data, WholeFrame):
+            data.check(f"{self.peer_name}, who sent it,")
+            self.owner.link_frame(self, data)
+            data.check(f"{self.process.name}, who heard it,")
+        elif not greeting:
             self.owner.link_frame(self, data)
         elif data is _HELLO:
             self.wire.carry(self, _UP, True)
@@ -144,7 +172,7 @@ class Wire:
         """When it broke, which an end may hear much later."""
         self.lost: Callable[[bool], None] = _nothing
         """The dialler is told when its end is down, and whether it was up."""
-        self._network = network
+        self.network = network
         self._slow_to_hear_us = slow_to_hear_us
         self.dialler = End(self, dialler, owner, network.next_number())
         self.accepted = End(self, listener, accepted, network.next_number())
@@ -169,7 +197,7 @@ class Wire:
             return
         world = self.world
         now_us = world.now_us
-        at_us = now_us + self._network.delay_us()
+        at_us = now_us + self.network.delay_us()
         if at_us < receiver.arrives_us:
             at_us = receiver.arrives_us
         receiver.put(data, greeting, now_us, at_us)
@@ -209,9 +237,9 @@ class Wire:
             if end is closed_by:
                 wait_us = world.between(*_TURN_US)
             else:
-                wait_us = max(0, end.arrives_us - world.now_us) + self._network.delay_us() + world.between(0, self._slow_to_hear_us)
+                wait_us = max(0, end.arrives_us - world.now_us) + self.network.delay_us() + world.between(0, self._slow_to_hear_us)
             world.later(wait_us, end.process.deliver, end, end.down)
-        self._network.wires.pop(self, None)
+        self.network.wires.pop(self, None)
 
 
 def _nothing(was_up: bool) -> None:
@@ -227,6 +255,19 @@ class Network:
         self.wires: dict[Wire, None] = {}
         self._listeners: dict[Address, tuple[Process, Callable[[], Owner]]] = {}
         self._number = 0
+        self._sent: deque[WholeFrame] = deque()
+
+    def packed(self, frame: F, encode: Callable[[F], bytes]) -> bytes:
+        """What is put on a wire for this frame."""
+        data = encode(frame)
+        if not self.world.whole_frames:
+            return data
+        whole = WholeFrame(data)
+        whole.frame, whole.encode = frame, encode
+        self._sent.append(whole)
+        if len(self._sent) > REMEMBERED:
+            self._sent.popleft().check("somebody, later,")
+        return whole
 
     def next_number(self) -> int:
         self._number += 1
@@ -300,6 +341,9 @@ class Dialler:
     def send(self, data: bytes) -> None:
         if self._wire is not None and self._wire.dialler.up:
             self._wire.dialler.send(data)
+
+    def hand_on(self, frame: F, encode: Callable[[F], bytes]) -> None:
+        self.send(self._network.packed(frame, encode))
 
     def _too_late(self, wire: Wire) -> None:
         if not wire.dialler.up and not wire.dialler.gone:

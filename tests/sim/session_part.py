@@ -32,7 +32,7 @@ from sessions.options import SessionOptions
 from shards.frames import OLD_TOKEN, CommitDone, Feed, Frame, Given, GroupMade, GroupNews, Live, Owned, Reply, Result, Work
 from shards.slots import SlotTable
 from tests.sim.asker import Asker
-from tests.sim.network import End, Network
+from tests.sim.network import End, Network, taken
 from tests.sim.process import Process, Turns
 
 
@@ -141,7 +141,7 @@ class SessionPart:
                         self._attached(frame.conn)
                     peer = self._links.get(link)
                     if peer is not None:
-                        peer.send(encode(frame))
+                        peer.hand_on(frame, encode)
                 case AskShard(shard, id, entries):
                     self._shards[shard].ask(id, entries)
                 case QueryShard(shard, id, ask):
@@ -158,7 +158,7 @@ class SessionPart:
         self._feed(GatewayLinked(end.number, end.peer_name))
 
     def link_frame(self, end: End, data: bytes) -> None:
-        frame = decode(data)
+        frame = taken(data, decode)
         self._world.note(self.process.name, f"<{end.peer_name}", frame, data)
         if isinstance(frame, Acked):
             self._acked.setdefault(frame.conn, {}).update(dict.fromkeys(frame.packet_ids))

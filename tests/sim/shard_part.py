@@ -34,7 +34,7 @@ from tests.sim.asker import Asker
 from tests.sim.contest import Contest
 from tests.sim.disk import Disk
 from tests.sim.late_engine import LateEngine
-from tests.sim.network import End, Network
+from tests.sim.network import End, Network, taken
 from tests.sim.process import TURN_US, Process, Turns
 from tests.sim.world import MS, SECOND
 
@@ -175,7 +175,7 @@ class ShardPart:
                 case Send(number, frame):
                     link = self._links.get(number)
                     if link is not None:
-                        link.send(encode(frame))
+                        link.hand_on(frame, encode)
                 case Submit(record):
                     if self._held:
                         self._held.append(record)
@@ -277,7 +277,7 @@ class ShardPart:
         self._pump.soon()
 
     def link_frame(self, end: End, data: bytes) -> None:
-        frame = decode(data)
+        frame = taken(data, decode)
         if not isinstance(frame, Beat):
             self._world.note(self.process.name, f"<{end.peer_name}", frame, data)
         self._carry_out(self.core.handle(FrameReceived(end.number, frame)))

@@ -42,7 +42,7 @@ class World:
         self._serial = 0
         self._digest = blake2b(digest_size=16)
         self._keep_all = keep_all
-        self.patient = False
+        self.patient = self.whole_frames = False
         self._notes: list[tuple[int, str, str, Any]] = []
 
     # ------------------------------------------------------------------ time

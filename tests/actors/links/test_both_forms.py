@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from actors import link as links
-from actors.direct import DirectLink
+from actors.direct import FRAMES_MAX, DirectLink
 from actors.directory import Directory
 from actors.endpoints import Endpoint
-from actors.link import CUT_OFF, WRITE_BYTES_MAX, FramedLink, Link
+from actors.link import CUT_OFF, WRITE_BYTES_MAX, Carried, FramedLink, Link, taken
 from actors.links import LinkClient, LinkServer
 from actors.wire import Wire
 from tests.actors.links.ends import passed
@@ -199,6 +200,64 @@ async def test_who_does_not_read_is_cut_off_when_too_much_waits(form: str, tmp_p
         assert ours.unsent_bytes >= len(frame)
         for _ in range(WRITE_BYTES_MAX // len(frame) + 1):
             ours.send(frame)
+        assert (await pair.ours.until(2))[1] == "down"
+
+
+class Said(NamedTuple):
+    words: list[str]
+
+
+def written(said: Said) -> bytes:
+    return " ".join(said.words).encode()
+
+
+def read(data: bytes) -> Said:
+    return Said(data.decode().split(" "))
+
+
+class Reading(Owner):
+    """Knows what frames of the other end mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[Said] = []
+
+    def link_frame(self, link: Link, data: Carried) -> None:
+        self.said.append(taken(data, read))
+        self._note("said")
+
+
+async def test_a_frame_that_is_handed_on_is_heard_in_its_turn(form: str, tmp_path: Path) -> None:
+    """Of the direct form it is the very frame; over a socket one like it."""
+    async with Pair(form, tmp_path, Reading(), Owner()) as pair:
+        _, ours = await pair.up()
+        one, two = Said(["one"]), Said(["two", "words"])
+        pair.client.hand_on(one, written)
+        ours.send(b"between")
+        ours.hand_on(two, written)
+        assert pair.theirs.heard == ["up gateway gateway-0:b"]
+        await pair.theirs.until(4)
+        assert isinstance(pair.theirs, Reading) and pair.theirs.said == [one, Said(["between"]), two]
+        assert (pair.theirs.said[2] is two) == (form == "direct")
+        ours.close("for a test")
+        ours.hand_on(two, written)
+        await pair.theirs.until(5)
+        assert len(pair.theirs.said) == 3
+
+
+async def test_who_takes_no_frames_in_one_process_is_cut_off_when_too_many_wait(tmp_path: Path) -> None:
+    """Of the direct form, where their bytes are not known; up to the bound all are heard."""
+    async with Pair("direct", tmp_path, Reading(), Owner()) as pair:
+        theirs, ours = await pair.up()
+        theirs.hold()
+        said = Said(["again"])
+        for _ in range(FRAMES_MAX):
+            ours.hand_on(said, written)
+        theirs.release()
+        await pair.theirs.until(1 + FRAMES_MAX)
+        theirs.hold()
+        for _ in range(FRAMES_MAX + 1):
+            ours.hand_on(said, written)
         assert (await pair.ours.until(2))[1] == "down"
 
 
