@@ -329,6 +329,7 @@ class Connecting:
             expiry_s = None if frame.known else 0
             self._closing.refuse(connection, ReasonCode(frame.code), "the session actor refused the connection", expiry_s)
             return False
+        self._hold(connection)
         if bridges.comes_as_bridge(connection):
             connection.subscribed = tuple([filter.decode() for filter, *_ in frame.subscriptions])
         return self._accept(connection, LOST_MESSAGES if frame.lost else "")
@@ -345,9 +346,13 @@ class Connecting:
         if connection.handshakes is not None:
             for kind, packet_ids, failed in connection.handshakes.untold():
                 state.outbox.to_session(connection.session, Acked(connection.conn, int(kind), packet_ids, failed))
-        if connection.congested and (state.options.store_qos0 or connection.zeros):
-            state.outbox.to_session(connection.session, Hold(connection.conn, True))
+        self._hold(connection)
         return True
+
+    def _hold(self, connection: Connection) -> None:
+        """What was said before its session actor had it, nobody has heard."""
+        if connection.congested:
+            self._state.outbox.to_session(connection.session, Hold(connection.conn, True))
 
     def check(self) -> None:
         self._moving.check()

@@ -82,7 +82,7 @@ class Connection:
         "memory", "moving", "origin", "out", "owed", "owner", "pace", "packet_max", "paused", "phase", "present", "problem", "profile",
         "qos1_unanswered", "qos2_in", "qos2_since", "receive_max", "receive_max_in", "release", "relinked", "request",
         "second", "sent", "session", "session_id", "shard", "shared_elsewhere", "since_ms", "socket", "subs", "subscribed", "subscribing",
-        "touched", "unsubscribing", "version", "zeros", "zone",
+        "touched", "unsubscribing", "version", "zone",
     )  # fmt: skip
 
     def __init__(self, origin: Opened) -> None:
@@ -181,8 +181,6 @@ class Connection:
         self.ephemeral: EphemeralSession | None = None
         self.second: Second | None = None
         """Beside an ephemeral session: a durable one that serves its replays."""
-        self.zeros = False
-        """A session actor brings it history at QoS 0, which waits for no acknowledgement."""
         self.owed = 0
         """Deliveries of its session actor that it has not acknowledged; more where an acknowledgement was none."""
         self.ack_kind = 0

@@ -197,11 +197,15 @@ class Egress:
             self._acked(connection, AckKind.PUBACK, [packet_id])
 
     def hold(self, connection: Connection) -> None:
-        """What comes from the store at QoS 0 waits for no acknowledgement: the session actor is told whether the client reads."""
-        if not self._state.options.store_qos0 and not connection.zeros:
-            return
+        """It does not read what was written to it, or does so again.  A window of large messages is more than may wait for a client, so
+        whoever has the window is told."""
+        session = connection.ephemeral
+        if session is not None:
+            session.congested = connection.congested
+            if not connection.congested:
+                self.refill(connection)
         self._seconds.hold(connection)
-        if connection.attached and not connection.memory:
+        if connection.attached:
             self._state.outbox.to_session(connection.session, Hold(connection.conn, connection.congested))
 
     def send_pubrel(self, connection: Connection, packet_ids: list[int], found: bool) -> None:

@@ -11,8 +11,8 @@ connection has no reconnect.
 Messages of shared groups are kept until PUBACK, or PUBLISH if their QoS is 2: when the session ends they go to other members.
 What is kept is bounded by the bytes of the queue; a message beyond that is sent all the same and ends with the session.
 
-Always holds (see check): at most `window` packet ids are in flight; a message waits only while the window is full or the session is
-stalled; the queue is within both bounds, and so are the bytes that are kept; what is kept waits for PUBACK.
+Always holds (see check): at most `window` packet ids are in flight; a message waits only while the window is full, the session is
+stalled, or its client does not read; the queue is within both bounds, and so are the bytes that are kept; what is kept waits for PUBACK.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Waiting = tuple[int, bytes, bytes, int, GroupMessage | None]
 
 class EphemeralSession:
     __slots__ = (
-        "_bytes_max", "_count_max", "_has_properties", "_last_id", "counters", "inflight", "kept", "kept_bytes", "queue", "queue_bytes",
-        "stalled", "window",
+        "_bytes_max", "_count_max", "_has_properties", "_last_id", "congested", "counters", "inflight", "kept", "kept_bytes", "queue",
+        "queue_bytes", "stalled", "window",
     )  # fmt: skip
 
     def __init__(self, version: int, window: int, count_max: int, bytes_max: int, counters: Counters) -> None:
@@ -56,6 +56,8 @@ class EphemeralSession:
         self._last_id = 0
         self.stalled = False
         """The oldest in the queue waits for a word, whether it may be read (gateway.asking), and those behind it for it."""
+        self.congested = False
+        """The client does not read what was written to it: nothing more is, however much the window would take."""
 
     def offer(self, out: list[bytes], qos: int, head: bytes, tail: bytes, expires_ms: int, of_group: GroupMessage | None = None) -> bool:
         """Send a QoS 1 or 2 message now, appending to `out`, or keep it for later; whether it was sent."""
@@ -88,7 +90,7 @@ class EphemeralSession:
 
     def sends_now(self) -> bool:
         """Whether what is offered next leaves at once."""
-        return len(self.inflight) < self.window and not self.stalled
+        return len(self.inflight) < self.window and not self.stalled and not self.congested
 
     def next_topics(self) -> list[bytes]:
         """Of what waits, as far as the window would take it."""
@@ -138,7 +140,7 @@ class EphemeralSession:
         withheld: list[tuple[bytes, GroupMessage | None]] = []
         queue = self.queue
         self.stalled = False
-        while queue and len(self.inflight) < self.window:
+        while queue and len(self.inflight) < self.window and not self.congested:
             if guard is not None and guard.knows_not(topic_of_head(queue[0][1])):
                 self.stalled = True
                 break
@@ -172,7 +174,7 @@ class EphemeralSession:
 
     def check(self) -> None:
         assert len(self.inflight) <= self.window
-        assert not self.queue or len(self.inflight) == self.window or self.stalled
+        assert not self.queue or len(self.inflight) == self.window or self.stalled or self.congested
         assert len(self.queue) <= self._count_max and self.queue_bytes <= self._bytes_max
         assert self.queue_bytes == sum(len(head) + len(tail) for _, head, tail, _, _ in self.queue)
         assert all(self.inflight.get(packet_id) == AWAIT_PUBACK for packet_id in self.kept)

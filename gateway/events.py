@@ -72,8 +72,8 @@ class SocketLost:
 
 @dataclass(frozen=True, slots=True)
 class Congested:
-    """The client does not read what was written to it: it gets no QoS 0 messages until it does again.  A shell that never
-    says so cuts such clients off at its write buffer bound instead."""
+    """The client does not read what was written to it: until it does again QoS 0 is dropped, and what is kept for it waits.  A shell that
+    never says so cuts such clients off at its write buffer bound instead."""
 
     socket: int
     congested: bool

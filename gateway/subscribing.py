@@ -32,7 +32,7 @@ from mqtt.packets import MQTT_5, NO_PROPERTIES, Properties, Suback, Subscribe, S
 from mqtt.reason import ProtocolError, ReasonCode
 from mqtt.topics import parse_filter
 from sessions.bodies import POSITIONS, UPGRADE_QOS
-from sessions.frames import ROUTED, Attached, Hold, Subacked, Unsubacked
+from sessions.frames import ROUTED, Attached, Subacked, Unsubacked
 from sessions.frames import Subscribe as SubscribeFrame
 from sessions.frames import Unsubscribe as UnsubscribeFrame
 
@@ -242,12 +242,9 @@ class Subscribing:
             self._closing.violation(connection, f"packet id {packet.packet_id} is in use by another SUBSCRIBE")
             return
         connection.subscribing[packet.packet_id] = Asked(rows, codes, identifier, asked, retained)
-        connection.zeros |= any(row[1] == 0 for row in open_rows) and asked.replay is not None
         frame = SubscribeFrame(connection.conn, packet.packet_id, open_rows, identifier, asked.replay or ())
         if connection.durable:
             self._state.outbox.to_session(connection.session, frame)
-            if connection.zeros and connection.congested:
-                self._state.outbox.to_session(connection.session, Hold(connection.conn, True))
         else:
             self._seconds.ask(connection, frame)
 

@@ -55,7 +55,7 @@ from sessions.rerouting import Rerouting
 from sessions.retained import Retained
 from sessions.routes import Routes
 from sessions.session import Session
-from sessions.state import State
+from sessions.state import GROUPS, State
 from sessions.subscriptions import Subscriptions
 from sessions.sweeping import Sweeping
 from sessions.underway import NOT_ASKING
@@ -250,7 +250,8 @@ class SessionCore:
         one, two = session.one, session.two
         output = state.outputs[session.link]
         while True:
-            if window.queue:
+            # That of a group goes to its members, each of whom may be held by himself.
+            if window.queue and (not session.held or session.link == GROUPS):
                 state.counters.sent += window.send(output, session.conn, session.commits_done, one, two)
             unsent = window.unsent
             self._reading.pump(session)

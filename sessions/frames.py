@@ -136,8 +136,7 @@ class Acked(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """The client does not read what was written to it (held), or does so again.  For messages of QoS 0 that come from the store:
-    they wait for no acknowledgement."""
+    """The client does not read what was written to it (held): it is sent nothing more until it does so again."""
 
     conn: int
     held: bool

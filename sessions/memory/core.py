@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from mqtt.reason import ReasonCode
 from sessions.committing import Home
-from sessions.frames import Acked, Attach, Detach, Frame, Subacked, Subscribe, Unsubacked, Unsubscribe
+from sessions.frames import Acked, Attach, Detach, Frame, Hold, Subacked, Subscribe, Unsubacked, Unsubscribe
 from sessions.live_frames import HANDED_ON, ForGroups, Forward, InterestSeen
 from sessions.memory.attaching import MemoryAttaching, Owner
 from sessions.memory.links import GatewayLinks
@@ -120,7 +120,7 @@ class Memory:
             case InterestSeen(number):
                 self._links.seen(link, number)
                 self._confirm()
-            case Acked() | Subscribe() | Unsubscribe():
+            case Acked() | Subscribe() | Unsubscribe() | Hold():
                 session = self._attaching.by_conn.get(frame.conn)
                 if session is not None and session.link == link:
                     self._from_client(session, frame)
@@ -132,8 +132,10 @@ class Memory:
         self._stirred = True
         self._arrived.append(_Arrived(live.publisher, live.flags, live.topic, live.body, True, ()))
 
-    def _from_client(self, session: MemorySession, frame: Acked | Subscribe | Unsubscribe) -> None:
-        if isinstance(frame, Subscribe):
+    def _from_client(self, session: MemorySession, frame: Acked | Subscribe | Unsubscribe | Hold) -> None:
+        if isinstance(frame, Hold):
+            session.hold(frame.held, self._state.wall_ms)
+        elif isinstance(frame, Subscribe):
             self._subscribe(session, frame)
         elif isinstance(frame, Unsubscribe):
             codes: list[int] = []

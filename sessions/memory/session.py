@@ -58,7 +58,7 @@ class Held:
 class MemorySession:
     __slots__ = (
         "_bytes_max", "_count_max", "_counters", "_held", "_last_id", "_out", "again", "client", "conn", "deadline_ms", "expiry_s",
-        "fetching", "home", "inflight", "link", "queries", "queue", "queue_bytes", "session_id", "sink", "subs", "window",
+        "fetching", "held", "home", "inflight", "link", "queries", "queue", "queue_bytes", "session_id", "sink", "subs", "window",
     )  # fmt: skip
 
     def __init__(self, client: bytes, session_id: int, home: int, count_max: int, bytes_max: int, held: Held, counters: Counters) -> None:
@@ -71,6 +71,8 @@ class MemorySession:
         self.sink: Sink | None = None
         """None: no connection is attached."""
         self.window = 0
+        self.held = False
+        """The client does not read what was written to it."""
         self.expiry_s = 0
         self.deadline_ms = 0
         """When it is forgotten unless somebody comes back; 0: not, for now."""
@@ -100,6 +102,7 @@ class MemorySession:
     # ---------------------------------------------------------------- the connection
     def attach(self, conn: int, link: int, sink: Sink, window: int, wall_ms: int) -> None:
         self.conn, self.link, self.sink, self.window = conn, link, sink, window
+        self.held = False
         self.deadline_ms = 0
         received: list[int] = []
         for packet_id, delivery in self.inflight.items():
@@ -120,6 +123,13 @@ class MemorySession:
         for delivery in self.inflight.values():
             delivery.out = False
 
+    def hold(self, held: bool, wall_ms: int) -> None:
+        self.held = held
+        self.pump(wall_ms)
+
+    def _may_send(self) -> bool:
+        return self._out < self.window and not self.held
+
     # ---------------------------------------------------------------- messages
     def offer(self, message: Message, first: int, identifier: int, group: bytes = b"") -> bool:
         """Send a message now, or keep it for later if its QoS is 1 or 2; False: it was dropped.
@@ -132,7 +142,7 @@ class MemorySession:
             return sink is not None
         delivery = Delivery(message, first, identifier, group)
         self._held.bytes += message.size
-        if sink is not None and not self.queue and not self.again and self._out < self.window:
+        if sink is not None and not self.queue and not self.again and self._may_send():
             self._send(sink, delivery, message)
             return True
         self.queue.append(delivery)
@@ -152,7 +162,7 @@ class MemorySession:
 
     def takes(self, size: int) -> bool:
         """Whether a message can be added without dropping any."""
-        if self.sink is not None and not self.queue and not self.again and self._out < self.window:
+        if self.sink is not None and not self.queue and not self.again and self._may_send():
             return True
         fits = len(self.queue) < self._count_max and self.queue_bytes + size <= self._bytes_max
         return fits and self._held.bytes + size <= self._held.bytes_max
@@ -166,7 +176,7 @@ class MemorySession:
         sink = self.sink
         if sink is None:
             return
-        while self.again and self._out < self.window:
+        while self.again and self._may_send():
             packet_id = self.again.pop(0)
             delivery = self.inflight[packet_id]
             message = delivery.message
@@ -175,7 +185,7 @@ class MemorySession:
             self._out += 1
             sink.deliver(self.conn, message, packet_id, delivery.first | DUP, delivery.identifier)
             self._counters.sent_again += 1
-        while self.queue and not self.again and self._out < self.window:
+        while self.queue and not self.again and self._may_send():
             delivery = self.queue.popleft()
             message = delivery.message
             assert message is not None
@@ -308,8 +318,8 @@ class MemorySession:
 
     def check(self) -> None:
         assert self._out == sum(delivery.out for delivery in self.inflight.values())
-        assert not self.queue or self.sink is None or self.again or self._out >= self.window
-        assert not self.again or self._out >= self.window
+        assert not self.queue or self.sink is None or self.again or not self._may_send()
+        assert not self.again or not self._may_send()
         assert len(self.queue) <= self._count_max and self.queue_bytes <= self._bytes_max
         assert self.queue_bytes == sum(delivery.message.size for delivery in self.queue if delivery.message is not None)
         assert all(not self.inflight[packet_id].out for packet_id in self.again)

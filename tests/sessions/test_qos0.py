@@ -132,6 +132,29 @@ def test_a_client_that_does_not_read_is_given_nothing_more_until_it_does() -> No
     assert payloads(s) == [b"m%d" % n for n in range(9)]
 
 
+def test_what_waits_for_the_window_waits_for_the_client_too() -> None:
+    """An acknowledgement that makes room brings nothing while the client does not read; what it brings then is in order."""
+    s = Script()
+    s.owned()
+    conn = s.attached(receive_max=2)
+    s.subscribed(conn, b"#", 1)
+    s.rest()
+    s.publish(5, qos=1)
+    s.live()
+    s.rest()
+    assert payloads(s) == [b"m0", b"m1"]
+    s.gateway(Hold(conn, True))
+    s.puback(conn, 1, 2)
+    s.rest()
+    assert payloads(s) == []
+    s.gateway(Hold(conn, False))
+    s.rest()
+    assert payloads(s) == [b"m2", b"m3"]
+    s.puback(conn, 3, 4)
+    s.rest()
+    assert payloads(s) == [b"m4"]
+
+
 def test_a_connection_that_is_held_ends_and_the_next_one_is_not() -> None:
     """It is said of a connection, not of a session."""
     s, conn = online()

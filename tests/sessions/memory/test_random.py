@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from sessions.frames import PUBACK, PUBCOMP, PUBREC, Acked, Deliver, Detach, SendPubrel, Subscribe
+from sessions.frames import PUBACK, PUBCOMP, PUBREC, Acked, Deliver, Detach, Hold, SendPubrel, Subscribe
 from sessions.options import SessionOptions
 from tests.sessions.memory.scripted import LINK, OTHER_LINK, Script, owned
 
@@ -21,7 +21,7 @@ class Client:
         self.conn = 0
         self.link = LINK
         self.window = 0
-        self.known = False
+        self.held = self.known = False
         self.owed: list[tuple[int, int]] = []
         """(kind, packet id) of acknowledgements that it has not sent."""
         self.open: dict[int, None] = {}
@@ -56,6 +56,7 @@ class Client:
 
     def gone(self) -> None:
         self.conn = 0
+        self.held = False
         self.owed.clear()
         self.open.clear()
 
@@ -97,7 +98,7 @@ class History:
     def step(self) -> None:
         rng, s = self.rng, self.s
         client = rng.choice(self.clients)
-        match rng.choice(("publish", "publish", "ack", "ack", "ack", "come", "leave", "tick", "link")):
+        match rng.choice(("publish", "publish", "ack", "ack", "ack", "come", "hold", "leave", "tick", "link")):
             case "publish" if all(client.known for client in self.clients):
                 qos = rng.choice((1, 2))
                 count = rng.randint(1, 4)
@@ -112,6 +113,9 @@ class History:
             case "come" if not client.conn or rng.random() < 0.2:
                 # A window too small for what was received is the client's own business; ours is not to exceed it.
                 self.connect(client, rng.randint(8, 20))
+            case "hold" if client.conn:
+                client.held = not client.held
+                s.frame(Hold(client.conn, client.held), client.link)
             case "leave" if client.conn and rng.random() < 0.5:
                 s.frame(Detach(client.conn), client.link)
                 client.gone()
@@ -130,6 +134,9 @@ class History:
         for client in self.clients:
             if not client.conn:
                 self.connect(client, 100)
+            elif client.held:
+                client.held = False
+                self.s.frame(Hold(client.conn, False), client.link)
         for _ in range(10_000):
             self.s.tick()
             self.hear()

@@ -6,7 +6,7 @@ import pytest
 
 from mqtt.body import with_message_expiry
 from mqtt.reason import ReasonCode
-from sessions.frames import PUBACK, Attached, Deliver, SendPubrel, SessionClosed
+from sessions.frames import PUBACK, Attached, Deliver, Hold, SendPubrel, SessionClosed
 from sessions.memory.links import GatewayLink
 from sessions.memory.message import Message
 from sessions.memory.session import Held, MemorySession
@@ -41,6 +41,22 @@ def test_a_message_waits_while_the_window_is_full_and_goes_when_there_is_room() 
     assert s.payloads() == [b"3"]
     s.puback(conn, 1, 3)
     assert [(got.payload, got.packet_id) for got in s.delivered()] == [(b"4", 4), (b"5", 5)]
+
+
+def test_messages_wait_while_the_client_does_not_read() -> None:
+    """However much its window would take; and the next connection is not held."""
+    s, conn = online(qos=1)
+    s.frame(Hold(conn, True))
+    s.forward(b"1", b"2", qos=2)
+    assert s.payloads() == []
+    s.frame(Hold(conn, False))
+    s.tick()
+    assert s.payloads() == [b"1", b"2"]
+    s.frame(Hold(conn, True))
+    s.forward(b"3")
+    s.detach(conn)
+    conn = s.attached()
+    assert s.payloads() == [b"1", b"2", b"3"]
 
 
 def test_messages_wait_while_the_client_is_away_but_not_those_of_qos_0() -> None:
