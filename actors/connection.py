@@ -148,11 +148,13 @@ class ClientConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or self._closing or transport.is_closing():
             return
-        transport.write(data)
+        # Looked at before, so that one packet may be larger than the bound.
         if self._paused and transport.get_write_buffer_size() > SLOW_FACTOR * self._owner.write_buffer_max:
             self._closing = True
             self._owner.lost(self, f"{transport.get_write_buffer_size()} bytes wait for a client that does not read")
             transport.abort()
+            return
+        transport.write(data)
 
     def read(self, wanted: bool) -> None:
         self._reading = wanted

@@ -102,6 +102,20 @@ async def test_a_client_that_does_not_read_is_not_read_and_then_cut_off(met: tup
     assert owner.items == 0 and len(owner.ends) == 1
 
 
+async def test_one_packet_may_be_larger_than_what_may_wait(met: tuple[Owner, socket.socket]) -> None:
+    """However large, and more than the kernel takes at once: it is what comes behind it that is too much."""
+    owner, client = met
+    connection = owner.connection
+    assert connection is not None
+    large = 256 * BOUND
+    connection.write(bytes(large))
+    loop, got = asyncio.get_running_loop(), 0
+    client.setblocking(False)
+    while got < large:
+        got += len(await loop.sock_recv(client, 1 << 16))
+    assert owner.ends == []
+
+
 async def test_a_peer_that_is_gone_while_it_is_not_read_is_noticed(met: tuple[Owner, socket.socket]) -> None:
     """Nobody tells a loop that does not read; the kernel knows."""
     owner, client = met
