@@ -112,7 +112,9 @@ async def test_one_packet_may_be_larger_than_what_may_wait(met: tuple[Owner, soc
     loop, got = asyncio.get_running_loop(), 0
     client.setblocking(False)
     while got < large:
-        got += len(await loop.sock_recv(client, 1 << 16))
+        data = await loop.sock_recv(client, 1 << 16)
+        assert data, f"it was cut off: {owner.ends}"
+        got += len(data)
     assert owner.ends == []
 
 
