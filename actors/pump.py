@@ -3,19 +3,22 @@
 A turn costs something even when it brings nothing.  So what nobody waits for (the core says so: `patient`) is left to the turn of what
 comes next, if that is soon.
 
-Holds: at most one tick is scheduled; the earliest wake-up asked for is never missed; after stop there is no tick, asked for or not.
+Holds: at most one tick is scheduled; of the wake-ups asked for the earliest ASKED_MAX are never missed; after stop there is no tick, asked
+for or not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import math
+from bisect import insort
 from collections.abc import Callable
 
 from actors.fatal import die_of
 
 PATIENCE_S = 0.005
+ASKED_MAX = 16
+"""A core has a few, and each turn asks for one that is far away and asked for again by the next turn: those are left out first."""
 
 
 class Pump:
@@ -25,8 +28,8 @@ class Pump:
         self._timer: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._due = 0.0
-        self._later = math.inf
-        """The earliest wake-up asked for behind the timer's: a tick at the timer's time does not stand for it."""
+        self._asked: list[float] = []
+        """The wake-ups that are to come, the earliest first, which is the timer's: a tick at one's time does not stand for another."""
         self._loop = asyncio.get_running_loop()
 
     def soon(self) -> None:
@@ -41,22 +44,27 @@ class Pump:
             self._patience = self._loop.call_later(PATIENCE_S, self.soon)
 
     def within(self, after_ms: int) -> None:
-        """A tick not later than this."""
+        """A tick not later than this, however many come before."""
         now = self._loop.time()
-        due = now + after_ms / 1000
+        asked = self._asked
+        insort(asked, now + after_ms / 1000)
+        del asked[ASKED_MAX:]
+        self._rid_of(now)
+        if asked and (self._timer is None or self._due != asked[0]):
+            self._set()
+
+    def _rid_of(self, now: float) -> None:
+        """One that is due in this turn of the loop, and whose timer has not run yet, must not stand for a later one: whoever asks now has
+        had its time, and will not ask again."""
+        while self._asked and self._asked[0] <= now:
+            self._asked.pop(0)
+            self.soon()
+
+    def _set(self) -> None:
         if self._timer is not None:
-            if self._due <= now:
-                # It is due in this turn of the loop and has not run yet.  It must not stand for a later one: whoever asks now
-                # has had the time of the one before, and will not ask again.
-                self.soon()
-            elif self._due <= due:
-                self._later = min(self._later, due)
-                return
-            else:
-                self._later = min(self._later, self._due)
             self._timer.cancel()
-        self._due = due
-        self._timer = self._loop.call_at(due, self._wake)
+        self._due = self._asked[0]
+        self._timer = self._loop.call_at(self._due, self._wake)
 
     def stop(self) -> None:
         """Also what was asked for in this very turn of the loop does not come: its owner closes its store next."""
@@ -71,10 +79,10 @@ class Pump:
 
     def _wake(self) -> None:
         self._timer = None
-        if self._later < math.inf:
-            self._due, self._later = self._later, math.inf
-            self._timer = self._loop.call_at(self._due, self._wake)
-        self.soon()
+        # A timer of the loop may be a little early.
+        self._rid_of(max(self._due, self._loop.time()))
+        if self._asked:
+            self._set()
 
     def _run(self) -> None:
         if self._stopped:

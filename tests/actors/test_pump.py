@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.pump import PATIENCE_S, Pump
+from actors.pump import ASKED_MAX, PATIENCE_S, Pump
 
 
 class Ticks:
@@ -61,6 +61,34 @@ async def test_a_later_wake_up_is_not_covered_by_an_earlier_one() -> None:
     pump.within(20)
     await ticks.until(2)
     assert ticks.count == 2
+    pump.stop()
+
+
+async def test_one_that_waits_behind_an_overdue_one_is_not_missed_for_a_still_later_one() -> None:
+    """A turn asks for the time of its core, and then for its next look at everything; between the two an earlier timer becomes overdue.
+    The core's was put behind that look, and what a member of a group had when it was lost came to nobody for a minute."""
+    ticks = Ticks()
+    pump = Pump(ticks.tick)
+    loop = asyncio.get_running_loop()
+    pump.within(1)
+    pump.within(20)
+    until = loop.time() + 0.003
+    while loop.time() < until:
+        pass
+    pump.within(600_000)
+    await ticks.until(2)
+    pump.stop()
+
+
+async def test_of_several_none_is_missed() -> None:
+    """In whatever order they were asked for, and however many looks at everything were asked for between them."""
+    ticks = Ticks()
+    pump = Pump(ticks.tick)
+    for after_ms in (30, 10, 40, 20):
+        for _ in range(ASKED_MAX):
+            pump.within(600_000)
+        pump.within(after_ms)
+    await ticks.until(4)
     pump.stop()
 
 
