@@ -36,8 +36,8 @@ def transform_of(settings: Transform) -> Transformed:
 
 
 def with_key(message: Message) -> Message:
-    """Nothing is changed; its key is its topic."""
-    return message._replace(key=message.topic)
+    """Nothing is changed; its key is its topic, which one that arrives from the broker has."""
+    return message if message.key else message._replace(key=message.topic)
 
 
 class _Made:

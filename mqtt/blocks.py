@@ -6,12 +6,18 @@ Most publishers send the same few blocks with every message.  To take such a mes
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from mqtt.packets import Properties, Publish
 
 BLOCKS_MAX: Final = 4_096
 BLOCK_BYTES_MAX: Final = 128
+_SHORT: Final = 0x80
+
+
+class Known(Protocol):
+    def get(self, block: bytes, /) -> int | None:
+        """How many user properties are in it; None: it may not be in a run.  block: its length as one byte stands first."""
 
 
 class PropertyBlocks:
@@ -39,3 +45,20 @@ class PropertyBlocks:
             if len(self.known) >= BLOCKS_MAX:
                 self.known.clear()
             self.known[packet.body[:size]] = len(properties.user_properties)
+
+
+class UnreadBlocks:
+    """For who reads each block itself: whatever is in one, and be it malformed, it may be in a run where one byte says its length."""
+
+    known: Final[Known]
+
+    def __init__(self) -> None:
+        self.known = _Unread()
+
+    def note(self, packet: Publish) -> None:
+        pass
+
+
+class _Unread:
+    def get(self, block: bytes, /) -> int | None:
+        return 0 if block[0] < _SHORT else None

@@ -23,7 +23,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
-from mqtt.blocks import PropertyBlocks
+from mqtt.blocks import Known, PropertyBlocks, UnreadBlocks
 from mqtt.control import FILTERS_MAX, Bounds, protocol_of, read_connect, read_packet, read_publish
 from mqtt.framing import Role, check_first_byte, frame, remaining_length
 from mqtt.packets import MQTT_5, NO_PROPERTIES, Ack, AckKind, AckRun, Connect, Item, PacketType, PublishRun
@@ -86,7 +86,7 @@ class Decoder:
         connect_bytes_max: int | None = None,
         filters_max: int = FILTERS_MAX,
         user_properties_max: int = USER_PROPERTIES_MAX,
-        blocks: PropertyBlocks | None = None,
+        blocks: PropertyBlocks | UnreadBlocks | None = None,
     ) -> None:
         if version is None and role == "client":
             raise ValueError("a client knows its version")
@@ -185,7 +185,7 @@ class Decoder:
         may_exceed = size - pos > packet_bytes_max
         names = self._names
         known = names.known
-        users_of = {} if self._blocks is None else self._blocks.known
+        users_of: Known = {} if self._blocks is None else self._blocks.known
         users_max = self._bounds.user_properties
         form_of, first_five = _PUBLISH_FORM, _FIRST_FIVE
         flags: list[int] = []

@@ -157,10 +157,10 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class PublishRun:
-    """Consecutive PUBLISH packets without properties, as parallel lists.
+    """Consecutive PUBLISH packets without properties, or with such as may be in a run (``mqtt.blocks``), as parallel lists.
 
     ``packet_ids`` holds 0 for QoS 0.  A body is always in the form of MQTT 5, property length
-    first; here that length is 0, so every body begins with a zero byte.
+    first; without properties it begins with a zero byte.
     """
 
     flags: list[int]

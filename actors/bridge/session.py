@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from actors.bridge.arriving import dead_letter, delivery_of
+from actors.bridge.arriving import dead_letter, deliveries_of
 from actors.listening.door import unix_path
 from actors.settings import bridge_socket
 from bridge.events import Bury, Delivery
 from gateway.bridges import SUBSCRIBED, token
 from gateway.replay import FROM
+from mqtt.blocks import UnreadBlocks
 from mqtt.decode import Decoder
 from mqtt.encode import acks, encode
 from mqtt.packets import (
@@ -110,7 +111,7 @@ class BridgeSession:
                     properties=Properties(session_expiry_interval=EXPIRY_NEVER, receive_maximum=self._inflight_max),
                 )
             )  # fmt: skip
-            decoder = Decoder(MQTT_5, PACKET_BYTES_MAX, "client")
+            decoder = Decoder(MQTT_5, PACKET_BYTES_MAX, "client", blocks=UnreadBlocks())
             while True:
                 if self._connected:
                     await self._owner.room()
@@ -171,14 +172,14 @@ class BridgeSession:
         deliveries: list[Delivery] = []
         session = 0
         for item in items:
-            if isinstance(item, Publish):
-                of, delivery = delivery_of(item)
+            if not isinstance(item, Publish | PublishRun):
+                self._take_other(item)
+                continue
+            for of, delivery in deliveries_of(item):
                 if of != session:
                     self._hand_on(session, deliveries)
                     session, deliveries = of, []
                 deliveries.append(delivery)
-            else:
-                self._take_other(item)
         self._hand_on(session, deliveries)
 
     def _hand_on(self, session: int, deliveries: list[Delivery]) -> None:
@@ -207,8 +208,6 @@ class BridgeSession:
                 raise Refused(f"DISCONNECT {item.reason:#04x} ({item.reason.name.lower()})")
             case Unsuback():
                 pass
-            case PublishRun():
-                raise Refused("messages came that do not say which they are")
             case _:
                 raise Refused(f"a {type(item).__name__} came")
 

@@ -16,6 +16,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,6 +25,8 @@ from config.bridge_targets import Jsonl
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CHUNK = 1 << 16
+_SECONDS_MAX = 64
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class JsonlTarget:
@@ -124,19 +127,24 @@ class JsonlTarget:
 
 
 def line_of(epoch: str, message: Message) -> bytes:
-    fields: dict[str, object] = {"topic": message.topic}
     try:
-        fields["payload"] = message.payload.decode()
+        payload = f'"payload":{_json(message.payload.decode())}'
     except UnicodeDecodeError:
-        fields["payload_base64"] = base64.b64encode(message.payload).decode()
-    fields |= {
-        "qos": message.qos, "retain": message.retain, "publisher": message.publisher,
-        "published_at": (_EPOCH + timedelta(milliseconds=message.published_at_ms)).isoformat(timespec="milliseconds"),
-        "key": message.key, "shard": message.shard, "position": message.position, "epoch": epoch, "number": message.number,
-    }  # fmt: skip
-    if message.user_properties:
-        fields["user_properties"] = message.user_properties
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        payload = f'"payload_base64":"{base64.b64encode(message.payload).decode()}"'
+    second, ms = divmod(message.published_at_ms, 1_000)
+    users = f',"user_properties":{_json(message.user_properties)}' if message.user_properties else ""
+    line = (
+        f'{{"topic":{_json(message.topic)},{payload},"qos":{message.qos},"retain":{"true" if message.retain else "false"},'
+        f'"publisher":{_json(message.publisher)},"published_at":"{_until_second(second)}.{ms:03d}+00:00","key":{_json(message.key)},'
+        f'"shard":{message.shard},"position":{message.position},"epoch":{_json(epoch)},"number":{message.number}{users}}}\n'
+    )
+    return line.encode()
+
+
+@lru_cache(_SECONDS_MAX)
+def _until_second(second: int) -> str:
+    """RFC 3339, without what follows the seconds."""
+    return (_EPOCH + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _last_line(file: int) -> tuple[int, Accepted | None]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import fcntl
 import json
 import os
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bridge.port import Accepted, Batch, Context, Message, Misconfigured, Outcome, Unavailable
-from bridge.targets.jsonl import JsonlTarget
+from bridge.targets.jsonl import JsonlTarget, line_of
 from config.bridge_targets import Jsonl
 from config.values import Size
 
@@ -49,6 +53,32 @@ async def test_a_message_is_a_line_with_all_that_is_known_of_it(tmp_path: Path) 
         "key": "a/b", "shard": 0, "position": 1001, "epoch": "1.7", "number": 1,
     }  # fmt: skip
     assert second["payload_base64"] == "/w=="
+
+
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
+
+
+@given(
+    TEXTS, TEXTS, TEXTS, st.one_of(TEXTS.map(str.encode), st.binary(max_size=30)), st.lists(st.tuples(TEXTS, TEXTS), max_size=2),
+    st.integers(0, 253_000_000_000_000),
+)  # fmt: skip
+def test_a_line_is_what_the_json_of_its_fields_would_be(
+    topic: str, key: str, publisher: str, payload: bytes, users: list[tuple[str, str]], published_at_ms: int
+) -> None:
+    message = Message(7, 2, 1 << 60, topic, payload, 2, True, published_at_ms, publisher, tuple(users), key=key)
+    fields: dict[str, object] = {"topic": topic}
+    try:
+        fields["payload"] = payload.decode()
+    except UnicodeDecodeError:
+        fields["payload_base64"] = base64.b64encode(payload).decode()
+    published_at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=published_at_ms)
+    fields |= {
+        "qos": 2, "retain": True, "publisher": publisher, "published_at": published_at.isoformat(timespec="milliseconds"), "key": key,
+        "shard": 2, "position": 1 << 60, "epoch": "1.7", "number": 7,
+    }  # fmt: skip
+    if users:
+        fields["user_properties"] = users
+    assert line_of("1.7", message) == json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 async def test_opened_again_it_says_what_it_has(tmp_path: Path) -> None:

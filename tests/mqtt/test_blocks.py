@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mqtt.blocks import BLOCK_BYTES_MAX, BLOCKS_MAX, PropertyBlocks
+from mqtt.blocks import BLOCK_BYTES_MAX, BLOCKS_MAX, PropertyBlocks, UnreadBlocks
 from mqtt.body import make_body
 from mqtt.decode import DecodeError, Decoder
 from mqtt.encode import encode, encode_all
@@ -114,3 +114,18 @@ def test_the_memory_is_bounded() -> None:
     for number in range(BLOCKS_MAX + 10):
         blocks.note(message(b"", Properties(correlation_data=b"%d" % number)))
     assert len(blocks.known) == 10
+
+
+def test_who_reads_blocks_itself_gets_them_in_runs_whatever_is_in_them() -> None:
+    """Not where one byte cannot say how long one is."""
+    plain = replace(JSON, user_properties=(("n", "1"),))
+    long = replace(JSON, user_properties=(("n", "1" * 200),))
+    decoder = Decoder(5, 1 << 20, "client", blocks=UnreadBlocks())
+    wire = encode_all(5, [message(b"1"), message(b"2", plain, packet_id=2), message(b"3", long, packet_id=3), message(b"4", packet_id=4)])
+    run, single, last = decoder.feed(wire)
+    assert isinstance(run, PublishRun) and run.bodies == [message(b"1").body, message(b"2", plain).body]
+    assert single == message(b"3", long, packet_id=3) and isinstance(last, PublishRun)
+    reaching = bytearray(encode(5, message(b"", packet_id=1)))
+    reaching[7] += 1
+    with pytest.raises(DecodeError, match="property length"):
+        Decoder(5, 1 << 20, "client", blocks=UnreadBlocks()).feed(bytes(reaching))
