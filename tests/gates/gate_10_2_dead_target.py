@@ -26,8 +26,8 @@ from tests.gates.gate import GateFailed, Scale, Watched, running, settings
 from tests.gates.multitude import messages
 
 LIMIT_S = 1500
-ROUNDS = 7
-MESSAGES = 24_000
+ROUNDS = 10
+MESSAGES = 72_000
 FILLING = 6_000
 """Before each round: more than what a bridge holds, so that those with dead targets have what they will ever have."""
 PUBLISHERS = 4
