@@ -19,7 +19,7 @@ from mqtt.packets import MQTT_5, Properties, Publish, PublishRun
 from sessions.origins import ORIGIN, write_origin
 
 KEY = ORIGIN.decode()
-TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=40)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 
 
 def packet(
