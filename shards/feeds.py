@@ -10,6 +10,7 @@ of a feed are not taken.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mqtt.trie import FilterTrie
 from shards.frames import Feed, FeedWant
@@ -30,6 +31,14 @@ class LinkFeed:
     wanted: dict[bytes, None] = field(default_factory=dict)
     trie: FilterTrie[int] = field(default_factory=FilterTrie)
     untaken: list[int] = field(default_factory=list)
+
+
+class _Found(NamedTuple):
+    streams: dict[tuple[int, bytes], int]
+    stream_of: list[int]
+    positions: list[int]
+    values: list[bytes]
+    bytes: int
 
 
 class Feeds:
@@ -87,13 +96,39 @@ class Feeds:
         if hole:
             feed.sent = feed.examined = tail.floor
         start, end = tail.index_after(feed.examined), tail.index_after(watermark)
+        found = self._all(feed, start, min(end, start + FRAME_MESSAGES_MAX)) or self._some(feed, start, end)
+        full = len(found.values) >= FRAME_MESSAGES_MAX or found.bytes >= FRAME_BYTES_MAX
+        upto = found.positions[-1] if full else watermark
+        feed.examined = upto
+        if not found.values and not hole:
+            return None
+        # An empty frame, too, tells those who stand in a hole that they have to poll.
+        frame = Feed(feed.version, feed.sent, upto, list(found.streams), found.stream_of, found.positions, found.values)
+        feed.sent = upto
+        feed.untaken.append(upto)
+        return frame
+
+    def _all(self, feed: LinkFeed, start: int, end: int) -> _Found | None:
+        """The entries between these indexes as they lie there, where all of them are wanted and have room in a frame."""
+        tail = self._tail
+        values = tail.values[start:end]
+        size = sum(map(len, values))
+        if size > FRAME_BYTES_MAX or not all(map(feed.trie.matches_any, set(tail.topics[start:end]))):
+            return None
+        keys, numbers = tail.keys_between(start, end)
+        streams: dict[tuple[int, bytes], int] = {}
+        index_of = {number: streams.setdefault((key[0], key[1]), len(streams)) for number, key in keys.items()}
+        return _Found(streams, [index_of[number] for number in numbers], tail.positions[start:end], values, size)
+
+    def _some(self, feed: LinkFeed, start: int, end: int) -> _Found:
+        """Those of them that are wanted, as many as have room."""
+        tail = self._tail
         topics, values, keys, matches = tail.topics, tail.values, tail.keys, feed.trie.matches_any
         streams: dict[tuple[int, bytes], int] = {}
         stream_of: list[int] = []
         positions: list[int] = []
         chosen: list[bytes] = []
         size = 0
-        upto = watermark
         for index in range(start, end):
             if not matches(topics[index]):
                 continue
@@ -104,16 +139,8 @@ class Feeds:
             chosen.append(value)
             size += len(value)
             if len(chosen) >= FRAME_MESSAGES_MAX or size >= FRAME_BYTES_MAX:
-                upto = positions[-1]
                 break
-        feed.examined = upto
-        if not chosen and not hole:
-            return None
-        # An empty frame, too, tells those who stand in a hole that they have to poll.
-        frame = Feed(feed.version, feed.sent, upto, list(streams), stream_of, positions, chosen)
-        feed.sent = upto
-        feed.untaken.append(upto)
-        return frame
+        return _Found(streams, stream_of, positions, chosen, size)
 
     def check(self) -> None:
         for feed in self._feeds.values():

@@ -107,6 +107,10 @@ class Reader:
         """None when the tail holds too little for this filter among too much else: then a sweep is cheaper. Not when patient."""
         tail = self._tail
         start, end = tail.index_after(ask.place.cut), tail.index_after(watermark)
+        stop = min(end, start + ask.count_max)
+        together = self._all_between(ask, start, stop, watermark if stop == end else tail.positions[stop - 1])
+        if together is not None:
+            return Polled(Place(together.upto), [together], stop == end)
         limit = min(end, start + TAIL_EXAMINED_PER_MESSAGE * ask.count_max)
         topics, values, keys, all_positions = tail.topics, tail.values, tail.keys, tail.positions
         known: dict[bytes, bool] = {}
@@ -136,6 +140,21 @@ class Reader:
         upto = watermark if index == end else all_positions[index - 1]
         segments = [Segment(list(streams), ask.place.cut, upto, True, positions, chosen)] if chosen else []
         return Polled(Place(upto), segments, upto == watermark)
+
+    def _all_between(self, ask: Poll, start: int, end: int, upto: int) -> Segment | None:
+        """What the tail has between these indexes, as it lies there, where all of it is asked for and is not too large; never empty.
+        upto: where its range ends."""
+        tail = self._tail
+        values = tail.values[start:end]
+        if not values or sum(map(len, values)) > ask.bytes_max:
+            return None
+        topic_filter = ask.filter
+        for topic in set(tail.topics[start:end]):
+            if not matches(topic_filter, topic):
+                return None
+        keys, _ = tail.keys_between(start, end)
+        streams = dict.fromkeys([(key[0], key[1]) for key in keys.values()])
+        return Segment(list(streams), ask.place.cut, upto, True, tail.positions[start:end], values)
 
     def _sweep(self, ask: Poll, place: Place, watermark: int, now_ms: int) -> Polled:
         cut, horizon = place.cut, place.horizon

@@ -55,6 +55,14 @@ class Tail:
         """Index of the first entry with a greater position."""
         return bisect_right(self.positions, position)
 
+    def keys_between(self, start: int, end: int) -> tuple[dict[int, TopicKey], list[int]]:
+        """Of the entries from index `start` on and before `end`: the different keys, by a number of each, and the numbers in their order.
+
+        A topic has the same object as its key as long as nothing of it changes, so nothing of a key has to be looked at."""
+        keys = self.keys[start:end]
+        numbers = list(map(id, keys))
+        return dict(zip(numbers, keys, strict=True)), numbers
+
     @property
     def held_bytes(self) -> int:
         if self._summed < len(self.values):
