@@ -19,7 +19,7 @@ from tests.sim.simulation import finished
 class Shared(Worlds):
     faults = ALL
     table = Path(__file__).with_name("sharing_catches.json")
-    seeds_max = 600
+    seeds_max = 1_000
 
     def history(self, seed: int, plant: Plant | None) -> None:
         once(seed, plant)

@@ -33,7 +33,7 @@ def test_a_group_goes_on_when_its_owners_are_elsewhere() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))
 def test_a_fault_of_groups_is_found(fault: type[Planted]) -> None:
     """By a seed that holds without the fault."""
