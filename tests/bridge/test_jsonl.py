@@ -65,6 +65,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 def test_a_line_is_what_the_json_of_its_fields_would_be(
     topic: str, key: str, publisher: str, payload: bytes, users: list[tuple[str, str]], published_at_ms: int
 ) -> None:
+    """To the byte, whatever the texts."""
     message = Message(7, 2, 1 << 60, topic, payload, 2, True, published_at_ms, publisher, tuple(users), key=key)
     fields: dict[str, object] = {"topic": topic}
     try:

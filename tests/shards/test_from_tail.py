@@ -53,6 +53,7 @@ def told(frame: Feed) -> list[tuple[int, bytes, tuple[int, bytes]]]:
 @settings(max_examples=50)
 @given(entries, st.sets(st.sampled_from(FILTERS), min_size=1), st.integers(0, 21))
 def test_frames_have_what_is_wanted_without_holes(found: list[tuple[bytes, int, bool]], wanted: set[bytes], committed: int) -> None:
+    """Each message once, of its stream, in order, and no frame larger than it may be."""
     tail, expected = tail_of(found)
     watermark = min(10 * committed, 10 * len(found))
     feeds = Feeds(tail)
@@ -80,6 +81,7 @@ def test_frames_have_what_is_wanted_without_holes(found: list[tuple[bytes, int, 
 def test_polls_have_what_is_asked_for_without_holes(
     found: list[tuple[bytes, int, bool]], topic_filter: bytes, count_max: int, bytes_max: int, committed: int
 ) -> None:
+    """Each message once, in order, in ranges that say how they are read again."""
     tail, expected = tail_of(found)
     watermark = min(10 * committed, 10 * len(found))
     reader = Reader(Log().store, tail)

@@ -40,6 +40,7 @@ def read(data: bytes) -> list[tuple[int, Delivery]]:
     st.lists(st.tuples(st.text("abc/é", min_size=1, max_size=8), st.binary(max_size=200), TEXTS, st.booleans(), st.booleans()), min_size=1)
 )
 def test_a_run_says_what_messages_on_their_own_say(messages: list[tuple[str, bytes, str, bool, bool]]) -> None:
+    """Whatever else is in them, and however they are mixed."""
     packets = [
         packet(topic, payload, write_origin(3, 1, 900 + n, n, 1_764_000_000_000 + n, 1, publisher.encode()), n + 1, 4 | retain,
                (("trace", str(n)),) if has_others else ())
@@ -55,12 +56,14 @@ def test_a_run_says_what_messages_on_their_own_say(messages: list[tuple[str, byt
 
 
 def test_messages_with_nothing_but_their_origin_come_in_one_run() -> None:
+    """So that each costs little, although no two have the same properties."""
     data = b"".join(encode(MQTT_5, packet("a", b"x", write_origin(1, 0, n, n, 5, 1, b"p"), n)) for n in range(1, 40))
     (run,) = Decoder(MQTT_5, 1 << 20, "client", blocks=UnreadBlocks()).feed(data)
     assert isinstance(run, PublishRun) and len(run.bodies) == 39
 
 
 def test_all_properties_come_with_it() -> None:
+    """Also the time that is left of a message that expires."""
     sent = packet(
         "a", b"x", write_origin(1, 0, 2, 3, 4, 1, b"p"), others=(("k", "v"),), payload_format_indicator=1, message_expiry_interval=60,
         content_type="text", response_topic="back", correlation_data=b"\1",
@@ -90,12 +93,14 @@ ORIGINAL = write_origin(1, 0, 2, 3, 4, 1, b"p")
     ],
 )
 def test_what_does_not_say_what_it_is_is_refused(packet: Publish) -> None:
+    """No origin, not in the first place, one that is none, or not at QoS 2."""
     with pytest.raises(NotOurs, match="says not which message it is"):
         read(encode(MQTT_5, packet))
 
 
 @pytest.mark.parametrize("damage", [(8, 0x01), (10, 3), (11, 0x48), (27, 0x7F), (27, 0), (28, 0xFF), (29, 0x78)])
 def test_a_damaged_block_is_refused(damage: tuple[int, int]) -> None:
+    """Whichever of its parts it is: nothing is made of it."""
     at, value = damage
     data = bytearray(encode(MQTT_5, packet("a", b"x" * 50, ORIGINAL)))
     data[at] = value
