@@ -27,6 +27,7 @@ from bridge.events import (
     Tick,
     Wake,
 )
+from bridge.lane import size_of
 from bridge.options import Options
 from bridge.port import Accepted, Batch, Message, Outcome, Refusal
 
@@ -86,6 +87,18 @@ def test_a_batch_leaves_when_it_is_full_or_has_waited_and_one_at_a_time() -> Non
     assert bridge.does(arrived(2, 3, 4, 5, 6)) == [Deliver(0, batch(2, 3, 4))]
     assert bridge.does(arrived(7)) == []
     assert bridge.does(Delivered(0, Outcome(3))) == [Acknowledge([102, 103, 104]), Deliver(0, batch(5, 6, 7))]
+
+
+def test_a_batch_leaves_when_it_has_its_bytes_and_a_message_that_is_larger_goes_alone() -> None:
+    """Neither waits for more; what has no room begins the next batch."""
+    sizes = {number: size_of(message(number)) for number in (1, 2, 3)}
+    bridge = Bridge(Options(inflight_max=100, batch_count_max=50, batch_bytes_max=2 * sizes[1], linger_ms=10_000))
+    assert bridge.does(arrived(1, 2, 3)) == [Open(0)]
+    assert bridge.does(Opened(0, None)) == [Deliver(0, batch(1, 2))]
+    large = message(4, payload=b"x" * 1_000)
+    assert bridge.does(Arrived("e", [Delivery(104, large)])) == []
+    assert bridge.does(Delivered(0, Outcome(2))) == [Acknowledge([101, 102]), Deliver(0, batch(3))]
+    assert bridge.does(Delivered(0, Outcome(1))) == [Acknowledge([103]), Deliver(0, Batch("e", (large,)))]
 
 
 def test_nothing_is_waited_for_that_the_broker_will_not_send() -> None:

@@ -4,6 +4,7 @@ other one, say the same."""
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from bridge.port import Message
 from mqtt.blocks import UnreadBlocks
 from mqtt.decode import Decoder
 from mqtt.encode import encode
-from mqtt.packets import MQTT_5, Properties, Publish, PublishRun
+from mqtt.packets import MQTT_5, NO_PROPERTIES, Properties, Publish, PublishRun
 from sessions.origins import ORIGIN, write_origin
 
 KEY = ORIGIN.decode()
@@ -23,9 +24,11 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 
 
 def packet(
-    topic: str, payload: bytes, origin: bytes, packet_id: int = 7, flags: int = 4, others: tuple[tuple[str, str], ...] = (), **more: object
-) -> Publish:
-    properties = Properties(user_properties=((KEY, origin.decode()), *others), **more)  # type: ignore[arg-type]
+    topic: str, payload: bytes, origin: bytes, packet_id: int = 7, flags: int = 4, others: tuple[tuple[str, str], ...] = (),
+    beside: Properties = NO_PROPERTIES,
+) -> Publish:  # fmt: skip
+    """others: user properties behind the origin.  beside: what it has beside user properties."""
+    properties = replace(beside, user_properties=((KEY, origin.decode()), *others))
     return Publish(flags, packet_id, topic.encode(), payload, properties)
 
 
@@ -64,10 +67,8 @@ def test_messages_with_nothing_but_their_origin_come_in_one_run() -> None:
 
 def test_all_properties_come_with_it() -> None:
     """Also the time that is left of a message that expires."""
-    sent = packet(
-        "a", b"x", write_origin(1, 0, 2, 3, 4, 1, b"p"), others=(("k", "v"),), payload_format_indicator=1, message_expiry_interval=60,
-        content_type="text", response_topic="back", correlation_data=b"\1",
-    )  # fmt: skip
+    beside = Properties(1, 60, "text", "back", b"\1")
+    sent = packet("a", b"x", write_origin(1, 0, 2, 3, 4, 1, b"p"), others=(("k", "v"),), beside=beside)
     ((session, delivery),) = read(encode(MQTT_5, sent))
     message = delivery.message
     assert session == 1 and abs(message.expires_at_ms - (time.time() + 60) * 1000) < 5_000

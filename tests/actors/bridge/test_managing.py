@@ -17,12 +17,15 @@ from actors.admin.app import make_app
 from actors.admin.broker import Broker
 from actors.admin.guard import BY
 from actors.admin.health import Health
+from actors.admin.survey import Survey
 from actors.bridge import managing
 from actors.bridge.managing import Refused, Removed
 from actors.bridge.server import BridgeServer
 from actors.inquiry.asking import Asking
+from actors.metrics.of_survey import of_survey
 from actors.origin import Origin, write_origin
 from actors.snapshot import settings_in_force
+from config.admin import Admin
 from config.load import BRIDGES_FILE, load
 from tests.actors.bridge.carried import Bridges, until
 from tests.actors.one_loop import OneLoop
@@ -102,6 +105,29 @@ async def test_a_bridge_is_made_paused_moved_and_ended_while_the_broker_runs(tmp
             with pytest.raises(Refused, match="there is no bridge out"):
                 await managing.remove(asking, "out")
         assert managing.bridges(topology) == [] and not (tmp_path / BRIDGES_FILE).exists()
+        await writer.alive()
+
+
+async def test_metrics_say_what_waits_for_a_bridge(tmp_path: Path) -> None:
+    """Messages, bytes, seconds, and the time until something is lost, by its name; it is a durable session like others."""
+    async with managed(tmp_path) as (broker, _):
+        topology = broker.topology
+        await managing.add(topology, "out", {"filter": "a/#", "type": "jsonl", "jsonl.path": "out.jsonl", "linger": "1ms"})
+        assert await managing.online(topology, "out")
+        await managing.set_paused(topology, "out", True)
+        writer = await Replayer.connect(broker.port, "writer", 5, expiry_s=0)
+        await writer.published("a/1", "one", "two")
+        survey = Survey(topology, Admin.model_validate({"survey_interval": "infinity"}))
+        async with Asking(topology, within=60.0) as asking:
+            found = await survey.survey(asking)
+        assert found.sessions == 1 and not found.missing
+        now_ms = found.began_at_ms + 1_000
+        figures = {metric.name: value for metric, labels, value in of_survey(found, now_ms, name_clients=False) if labels == ("out",)}
+        assert set(figures) == {f"holdfast_bridge_{word}" for word in ("lag_messages", "lag_bytes", "lag_seconds", "time_to_loss_seconds")}
+        assert figures["holdfast_bridge_lag_messages"] == 2 and figures["holdfast_bridge_lag_bytes"] > len("onetwo")
+        assert 0 <= figures["holdfast_bridge_lag_seconds"] < 60
+        # The generation is still written to, so a whole retention period is left.
+        assert figures["holdfast_bridge_time_to_loss_seconds"] >= 86_400
         await writer.alive()
 
 
