@@ -106,15 +106,22 @@ def publishes(
     """
     pieces: list[bytes] = []
     is_5 = version == MQTT_5
+    head = of_topic = b""
+    of_bytes = of_first = -1
     for index, packet_id, first in zip(indexes, packet_ids, firsts, strict=True):
         topic, body, _, _ = messages[index]
         tail = body if is_5 else strip_properties(body) if body[0] else body[1:]
-        size = len(topic)
+        tail_bytes = len(tail)
+        # The next one is often of the same topic and size, and begins with the same bytes.
+        if tail_bytes != of_bytes or topic != of_topic or first != of_first:
+            of_topic, of_bytes, of_first = topic, tail_bytes, first
+            size = len(topic)
+            length = varint(size + tail_bytes + (4 if packet_id else 2))
+            head = b"%c%b%c%c%b" % (first, length, size >> 8, size & 0xFF, topic)
         if packet_id:
-            length = varint(size + 4 + len(tail))
-            pieces += (b"%c%b%c%c%b%b" % (first, length, size >> 8, size & 0xFF, topic, packet_id_bytes[packet_id]), tail)
+            pieces += (head, packet_id_bytes[packet_id], tail)
         else:
-            pieces += (b"%c%b%c%c%b" % (first, varint(size + 2 + len(tail)), size >> 8, size & 0xFF, topic), tail)
+            pieces += (head, tail)
     return pieces
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from mqtt.body import with_user_property
 from sessions.origins import ORIGIN, write_origin
 from sessions.ranges import Terms
-from shards.messages import QOS_MASK, RETAIN, header
+from shards.messages import QOS_MASK, RETAIN, headers
 
 NO_LOCAL, RETAIN_AS_PUBLISHED = 1, 2
 UPGRADE_QOS = 8
@@ -60,11 +60,8 @@ class Bodies:
 
     def __init__(self, values: Sequence[bytes], shared: bool = False, options: int = 0) -> None:
         """options: of the terms under which they are delivered, where they are for one subscription."""
-        rows = [header(value) for value in values]
-        mark = REPLAYED if options & HISTORY else 0
-        self.messages = [(topic, body, published_at_ms, flags | mark) for flags, published_at_ms, _, topic, body in rows]
-        self.publishers = [row[2] for row in rows]
-        self.kinds = bytes([row[0] & 7 for row in rows])
+        self.messages, self.publishers = headers(values, REPLAYED if options & HISTORY else 0)
+        self.kinds = bytes([flags & 7 for _, _, _, flags in self.messages])
         self.bytes = sum(map(len, values))
         self.shared = shared
 

@@ -28,7 +28,7 @@ class Reads(NamedTuple):
     """How a subscription reads.  batch_size: messages that one poll returns at most.  idle_poll_ms: after how long without a
     message from a shard it asks by itself.  renew_streams_ms: how long the shard goes on with the streams that it matched."""
 
-    batch_size: int = 100
+    batch_size: int = 512
     idle_poll_ms: int = 10_000
     renew_streams_ms: int = 30_000
 
@@ -46,8 +46,8 @@ class Reads(NamedTuple):
 class SessionOptions:
     """Every bound of the core, named; units last."""
 
-    batch_size: int = 100
-    """Messages that one poll returns at most."""
+    batch_size: int = 512
+    """Messages that one poll returns at most.  Of each poll, its way there and back is paid once."""
     idle_poll_ms: int = 10_000
     renew_streams_ms: int = 30_000
     topic_zones: tuple[tuple[tuple[bytes, ...], ReadOverrides], ...] = ()

@@ -36,6 +36,7 @@ from shards.frames import Place, Poll, Polled, RangeRead, ReadRange, Segment, To
 from shards.messages import RETAIN
 
 _QOS_BITS = QOS1 | QOS2
+BATCH_FIRST = 100
 PLACE_UNSAVED_US_MAX = 600_000_000
 """A subscription at the head for which nothing comes is nowhere in the rows.  So that it has not lost, after a crash, what was dropped
 since the last message for it, its place is saved when the saved one is older than that."""
@@ -150,7 +151,7 @@ class Reading:
             return
         options, window = self._state.options, session.window
         while asking.starving:
-            batch = asking.starving[0].sub.reads.batch_size
+            batch = _batch(asking.starving[0], window.size)
             bound = window.size + batch
             if (window.unsent + asking.reserved) * 2 > bound:
                 return
@@ -178,6 +179,7 @@ class Reading:
             if cursor.sub.ended:
                 return
             if cursor.place == place:
+                cursor.full = isinstance(told, Polled) and sum([len(segment.values) for segment in told.segments]) >= count
                 self._polled(session, cursor, place, told)
             else:
                 # It was moved meanwhile: what this has brought was asked from another place.
@@ -455,6 +457,14 @@ class Reading:
                 gate,
             )
         )
+
+
+def _batch(cursor: Cursor, window_size: int) -> int:
+    """How many messages its next poll may bring.  Many at once are cheaper, but what was asked for keeps room, which other subscriptions
+    and shards do without meanwhile: so only one that is known to be behind asks for more than BATCH_FIRST, and never for more than half
+    of a window that is larger."""
+    most = max(BATCH_FIRST, window_size // 2) if cursor.full else BATCH_FIRST
+    return min(cursor.sub.reads.batch_size, most)
 
 
 def _counts(firsts: bytes) -> tuple[int, int]:

@@ -60,9 +60,10 @@ class Cursor:
     moved, behind: whether it has since it was last looked at, and where it was then (sessions.idle).
     looking: it asks only because it had got nothing for a while.
     repeats: what it reads before it is at the head may have been sent by a process of ours that has died.
+    full: its last poll brought as many messages as it asked for, so there are more.
     """
 
-    __slots__ = ("behind", "cut", "doing", "looking", "moved", "repeats", "saved", "shard", "sub", "sweep")
+    __slots__ = ("behind", "cut", "doing", "full", "looking", "moved", "repeats", "saved", "shard", "sub", "sweep")
 
     def __init__(self, sub: Subscription, shard: int, place: Place, saved: Place | None) -> None:
         self.sub = sub
@@ -74,6 +75,7 @@ class Cursor:
         self.moved = False
         self.behind = False
         self.repeats = False
+        self.full = False
 
     @property
     def place(self) -> Place:

@@ -25,6 +25,8 @@ from shards.queries import (
     Leases,
     Load,
     Poll,
+    Polled,
+    RangeRead,
     ReadRange,
     RetainedPage,
     RetentionState,
@@ -46,6 +48,11 @@ from shards.row_pages import rows_found
 from shards.store import Counts, GenerationDamaged, GenerationDropped, Store
 from shards.unread import page
 
+READ_PER_TURN_MAX = 2000
+"""Messages that are read in one turn of a shard, when many sessions ask at once: what has arrived behind that waits for the next turn,
+and whoever else needs the loop comes between."""
+READ_LEAST = 20
+"""A read that brings less costs as much as one that brings so many messages."""
 _NOT_COUNTED = Counts(0, 0)
 
 Clock = Callable[[], int]
@@ -63,6 +70,8 @@ class Answering:
     ) -> None:  # fmt: skip
         self.reads = self.read_ns = 0
         """How often stored messages were read for a session, and how long that took."""
+        self.room = READ_PER_TURN_MAX
+        """Messages that may still be read in this turn; what is below 0 was read with the last answer."""
         self._ns = ns
         self._draft = draft
         self._owners = owners
@@ -94,6 +103,7 @@ class Answering:
                 )
                 self.reads += 1
                 self.read_ns += self._ns() - began
+                self.room -= max(READ_LEAST, _messages(found))
                 return found
             case RoutesOf(home, after_id, count_max):
                 return RoutesFound(self._routes.page(draft, home, after_id, count_max))
@@ -133,3 +143,9 @@ class Answering:
             return self._store.counts(generation) or _NOT_COUNTED
         except (GenerationDamaged, GenerationDropped):
             return _NOT_COUNTED
+
+
+def _messages(found: Polled | RangeRead | None) -> int:
+    if isinstance(found, Polled):
+        return sum([len(segment.values) for segment in found.segments])
+    return 0 if found is None else len(found.values)

@@ -17,7 +17,7 @@ from collections import deque
 from typing import assert_never
 
 from access.denials import Denial
-from shards.answering import NO_CLOCK, Answering, Clock
+from shards.answering import NO_CLOCK, READ_PER_TURN_MAX, Answering, Clock
 from shards.clock import PositionClock
 from shards.committer import Record
 from shards.cuts import Cuts
@@ -326,14 +326,14 @@ class ShardCore:
         self._heard.clear()
         self._clock.at(elapsed_us)
         self._publishing.incoming.at(age_ms, now.age_suspended)
-        effects: list[Effect] = []
         out, draft = Outcome(), self._draft
         self._housekeeping.turn(draft, now, self._space < 2, self._telling.in_flight, out)
         self._settling.settle(draft, out, wall_ms)
-        for shard, query in self.retention.ask(draft, self._owners.token, elapsed_us):
-            effects.append(AskShard(shard, query))
+        effects: list[Effect] = [AskShard(*asked) for asked in self.retention.ask(draft, self._owners.token, elapsed_us)]
         self._publishing.taken = 0
-        while self._arrived and self._synced and self._publishing.taken < self._options.messages_per_record_max:
+        self._answering.room = READ_PER_TURN_MAX
+        messages_max = self._options.messages_per_record_max
+        while self._arrived and self._synced and self._publishing.taken < messages_max and self._answering.room > 0:
             link, frame = self._arrived.popleft()
             self._receive(link, frame, age_ms, wall_ms, effects)
         effects += self._homes.take_notices(age_ms)

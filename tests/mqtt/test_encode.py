@@ -45,6 +45,30 @@ def test_what_goes_to_one_client_only_is_as_from_the_encoder(version: int) -> No
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
+def test_a_head_serves_the_next_packet_only_if_all_of_it_is_the_same(version: int) -> None:
+    """Topic, size and first byte change one at a time, each against its neighbours, and what is the same is there twice in a row."""
+    ways = [
+        (b"a", 5, 0x32),
+        (b"b", 5, 0x32),
+        (b"b", 6, 0x32),
+        (b"b", 6, 0x33),
+        (b"b", 6, 0x30),
+        (b"b", 6, 0x32),
+        (b"b", 5, 0x32),
+        (b"a", 5, 0x32),
+    ]
+    rows = [way for way in ways for _ in range(2)]
+    messages = [(topic, b"\0" + b"x" * size, 7, 1) for topic, size, _ in rows]
+    packet_ids = [number + 1 if first & 6 else 0 for number, (_, _, first) in enumerate(rows)]
+    firsts = bytes(first for _, _, first in rows)
+    expected = b"".join(
+        publish(version, first & 15, packet_id, topic, body)
+        for (topic, body, _, _), packet_id, first in zip(messages, packet_ids, firsts, strict=True)
+    )
+    assert b"".join(publishes(version, messages, range(len(rows)), packet_ids, firsts)) == expected
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
 @pytest.mark.parametrize("first_byte", [0x30, 0x31, 0x32, 0x33, 0x3A, 0x3B, 0x34, 0x35, 0x3C, 0x3D])
 @pytest.mark.parametrize("payload", [b"", b"x" * 119, b"x" * 20_000])
 def test_a_template_gives_the_packet_of_the_encoder(version: int, first_byte: int, payload: bytes) -> None:

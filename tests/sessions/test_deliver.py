@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sessions.events import AskShard, FeedReceived, ToFeed, ToGateway, Wake
 from sessions.frames import Deliver
 from sessions.options import SessionOptions
+from sessions.reading import BATCH_FIRST
 from shards.frames import Commit, Feed, FeedTaken, Place, Poll
 from shards.messages import RETAIN
 from shards.rows import PLACE, PROGRESS, RANGE, ProgressRow, RangeRow, pack_place, pack_progress, pack_range, u64
@@ -154,6 +157,31 @@ def test_a_backlog_is_polled_batch_by_batch_as_the_window_moves() -> None:
         s.puback(conn, *[packet_id for _, packet_id, _ in delivered[:7]])
         s.puback(conn, *[packet_id for _, packet_id, _ in delivered[7:]])
     assert got == [b"m%d" % n for n in range(100)]
+
+
+@pytest.mark.parametrize(("receive_max", "grown"), [(400, 200), (1024, 512), (200, 100)])
+def test_only_what_is_known_to_be_behind_asks_for_many_messages(receive_max: int, grown: int) -> None:
+    """The first poll asks for BATCH_FIRST, and so does one behind a poll that did not bring all it asked for; others ask for half of a
+    window that is larger, and for the batch at most."""
+    s, conn = online(receive_max=receive_max, options=SessionOptions(batch_size=512, lazy_commit_ms=0))
+    s.detach(conn)
+    s.rest()
+    s.publish(BATCH_FIRST + 2 * grown + 1)
+    conn = s.attach(receive_max=receive_max)
+    asked: list[int] = []
+    for _ in range(100):
+        s.tick()
+        asked += [poll.count_max for poll in s.polls()]
+        s.answer()
+        s.puback(conn, *[packet_id for _, packet_id, _ in s.delivered()])
+    assert asked == [BATCH_FIRST, grown, grown, grown]
+    s.detach(conn)
+    s.rest()
+    s.publish(1)
+    s.attach(receive_max=receive_max)
+    s.answer()
+    s.tick()
+    assert [poll.count_max for poll in s.polls()] == [BATCH_FIRST]
 
 
 def test_the_room_of_a_poll_whose_subscription_has_ended_is_for_those_that_wait() -> None:

@@ -16,6 +16,7 @@ from shards.messages import (
     check_message,
     encode_message,
     header,
+    headers,
     published_at_of,
     topic_of,
 )
@@ -30,6 +31,21 @@ def test_every_part_comes_back_as_it_went_in(flags: int, published_at_ms: int, p
     assert header(value) == (flags, published_at_ms, publisher, topic, body)
     assert published_at_of(value) == published_at_ms
     assert topic_of(value) == topic
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 0xFF), st.integers(0, 2**64 - 1), st.binary(max_size=9), st.binary(max_size=9), st.binary(max_size=9))
+    ),
+    st.sampled_from((0, 0x0100)),
+)
+def test_many_come_back_as_each_does(rows: list[tuple[int, int, bytes, bytes, bytes]], mark: int) -> None:
+    """`headers` says of each what `header` says, with the mark in its flags."""
+    found, publishers = headers([encode_message(*row) for row in rows], mark)
+    each = [header(encode_message(*row)) for row in rows]
+    assert found == [(topic, body, published_at_ms, flags | mark) for flags, published_at_ms, _, topic, body in each]
+    assert publishers == [publisher for _, _, publisher, _, _ in each]
 
 
 def test_the_longest_publisher_and_topic_fit() -> None:
@@ -60,6 +76,8 @@ def test_a_version_that_is_not_ours_is_refused_by_every_accessor(damage: bytes) 
     for read in (header, topic_of, published_at_of, check_message):
         with pytest.raises(UnknownMessageFormat, match="version"):
             read(value)
+    with pytest.raises(UnknownMessageFormat, match="version"):
+        headers([encode_message(1, 1, b"p", b"t", b"\0"), value])
 
 
 def test_values_from_outside_are_checked_for_length() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shards import reading
-from shards.frames import Place
+from shards import core, reading
+from shards.answering import READ_LEAST
+from shards.frames import Place, Poll, Query, Result
+from tests.shards.harness import G, Harness, S, connect, linked, publish, route
 from tests.shards.test_gone import Log, positions
 
 
@@ -35,3 +37,27 @@ def test_a_sweep_alone_is_remembered_however_many_streams_it_has(monkeypatch: py
     for _ in range(5):
         place = log.poll(place, 1).place
     assert log.reader.matched == 1
+
+
+def _answered(h: Harness, from_position: int, asked: int, count: int) -> list[int]:
+    """How many of some polls for so many messages each turn answers."""
+    for number in range(asked):
+        h.receive(S, Query(number, Poll(b"t", Place(from_position), count, 1 << 20)))
+    found: list[int] = []
+    while sum(found) < asked:
+        assert h.core.busy
+        h.tick()
+        found.append(len(h.take(S, Result)))
+    assert not h.core.busy
+    return found
+
+
+def test_when_many_sessions_ask_at_once_a_turn_reads_so_much_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read counts, not what was asked for; a poll that brings little counts as READ_LEAST messages."""
+    monkeypatch.setattr(core, "READ_PER_TURN_MAX", 4 * READ_LEAST)
+    h = linked()
+    conn = connect(h, b"p").conn
+    position = route(h, b"t")
+    h.ask(G, publish(b"p", conn, *[b"t"] * (2 * READ_LEAST)))
+    assert _answered(h, position, 5, 1000) == [2, 2, 1]
+    assert _answered(h, position, 9, 1) == [4, 4, 1]
