@@ -53,6 +53,8 @@ class Denials:
 
     def take(self, now_ms: int) -> list[Denial]:
         """What is to be told now.  Cheap when there is nothing."""
+        if not self._counts and not self._others:
+            return []
         due, self._fresh = self._fresh, []
         told = self._told
         while told and told[0][0] + AGAIN_MS <= now_ms:

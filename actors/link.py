@@ -324,7 +324,11 @@ class FramedLink(Link, asyncio.Protocol):
 
 def taken(data: Carried, decode: Callable[[bytes], F]) -> F:
     """The frame.  Raises ValueError, as decode does."""
-    return decode(data) if isinstance(data, bytes) else cast("F", data)
+    if isinstance(data, bytes):
+        return decode(data)
+    handed: Any = data
+    frame: F = handed
+    return frame
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str:

@@ -46,10 +46,12 @@ class Pump:
     def within(self, after_ms: int) -> None:
         """A tick not later than this, however many come before."""
         now = self._loop.time()
-        asked = self._asked
-        insort(asked, now + after_ms / 1000)
-        del asked[ASKED_MAX:]
-        self._rid_of(now)
+        asked, at = self._asked, now + after_ms / 1000
+        if len(asked) < ASKED_MAX or at < asked[-1]:
+            insort(asked, at)
+            del asked[ASKED_MAX:]
+        if asked[0] <= now:
+            self._rid_of(now)
         if asked and (self._timer is None or self._due != asked[0]):
             self._set()
 
@@ -88,7 +90,8 @@ class Pump:
         if self._stopped:
             return
         self._scheduled = False
-        self._end_patience()
+        if self._patience is not None:
+            self._end_patience()
         try:
             self._tick()
         except Exception as error:

@@ -35,31 +35,42 @@ class Asker(Protocol):
 
 
 class Later(Generic[T]):
-    """Things to look at after a fixed time, oldest first."""
+    """Things to look at after a fixed time, oldest first.
 
-    __slots__ = ("_delay_ms", "_waiting")
+    next_ms: when the first of them is due; None: there are none.  Asked in every turn, so it is not computed then.
+    """
+
+    __slots__ = ("_delay_ms", "_waiting", "next_ms")
 
     def __init__(self, delay_ms: int) -> None:
         self._delay_ms = delay_ms
         self._waiting: deque[tuple[int, T]] = deque()
+        self.next_ms: int | None = None
 
     def add(self, now_ms: int, item: T) -> None:
-        self._waiting.append((now_ms + self._delay_ms, item))
+        due_ms = now_ms + self._delay_ms
+        self._waiting.append((due_ms, item))
+        if self.next_ms is None:
+            self.next_ms = due_ms
 
     def change(self, now_ms: int, delay_ms: int) -> None:
         """Another time from now on; what waits already does so no longer than that."""
         self._delay_ms = delay_ms
         self._waiting = deque([(min(due_ms, now_ms + delay_ms), item) for due_ms, item in self._waiting])
+        self._look()
 
     def due(self, now_ms: int) -> list[T]:
         found: list[T] = []
-        while self._waiting and self._waiting[0][0] <= now_ms:
-            found.append(self._waiting.popleft()[1])
+        if self.next_ms is None or now_ms < self.next_ms:
+            return found
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= now_ms:
+            found.append(waiting.popleft()[1])
+        self._look()
         return found
 
-    @property
-    def next_ms(self) -> int | None:
-        return self._waiting[0][0] if self._waiting else None
+    def _look(self) -> None:
+        self.next_ms = self._waiting[0][0] if self._waiting else None
 
 
 class _Query:
