@@ -51,6 +51,10 @@ from shards.unread import page
 READ_PER_TURN_MAX = 2000
 """Messages that are read in one turn of a shard, when many sessions ask at once: what has arrived behind that waits for the next turn,
 and whoever else needs the loop comes between."""
+CROWD = 16
+"""With more frames than this before a turn, a poll brings BATCH_OF_MANY messages at most, whatever it asks for: that is dearer, but
+publishers have to wait for all of them."""
+BATCH_OF_MANY = 100
 READ_LEAST = 20
 """A read that brings less costs as much as one that brings so many messages."""
 _NOT_COUNTED = Counts(0, 0)
@@ -72,6 +76,7 @@ class Answering:
         """How often stored messages were read for a session, and how long that took."""
         self.room = READ_PER_TURN_MAX
         """Messages that may still be read in this turn; what is below 0 was read with the last answer."""
+        self._crowded = False
         self._ns = ns
         self._draft = draft
         self._owners = owners
@@ -85,6 +90,11 @@ class Answering:
         self._store = store
         self._groups = groups
 
+    def begin_turn(self, waiting: int) -> None:
+        """waiting: frames that have arrived."""
+        self.room = READ_PER_TURN_MAX
+        self._crowded = waiting > CROWD
+
     @staticmethod
     def waits(ask: Ask) -> bool:
         """The answer leaves when everything submitted is committed."""
@@ -97,14 +107,7 @@ class Answering:
             case Load():
                 return self._owners.load(draft, ask, watermark)
             case Poll() | ReadRange():
-                began = self._ns()
-                found = (
-                    self._reader.poll(ask, watermark, elapsed_us // 1000) if isinstance(ask, Poll) else self._reader.range(ask, watermark)
-                )
-                self.reads += 1
-                self.read_ns += self._ns() - began
-                self.room -= max(READ_LEAST, _messages(found))
-                return found
+                return self._read(ask, watermark, elapsed_us // 1000)
             case RoutesOf(home, after_id, count_max):
                 return RoutesFound(self._routes.page(draft, home, after_id, count_max))
             case Unknown(routes):
@@ -132,6 +135,19 @@ class Answering:
                 return RewoundNoted(position)
             case _ as never:
                 assert_never(never)
+
+    def _read(self, ask: Poll | ReadRange, watermark: int, now_ms: int) -> Polled | RangeRead | None:
+        began = self._ns()
+        found: Polled | RangeRead | None
+        if isinstance(ask, ReadRange):
+            found = self._reader.range(ask, watermark)
+        else:
+            most = min(ask.count_max, BATCH_OF_MANY) if self._crowded else ask.count_max
+            found = self._reader.poll(ask._replace(count_max=most), watermark, now_ms)
+        self.reads += 1
+        self.read_ns += self._ns() - began
+        self.room -= max(READ_LEAST, _messages(found))
+        return found
 
     def _holdings(self) -> HoldingsFound:
         counted = [self._counted(info.id) for info in self._store.generations()]

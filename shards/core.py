@@ -17,7 +17,7 @@ from collections import deque
 from typing import assert_never
 
 from access.denials import Denial
-from shards.answering import NO_CLOCK, READ_PER_TURN_MAX, Answering, Clock
+from shards.answering import NO_CLOCK, Answering, Clock
 from shards.clock import PositionClock
 from shards.committer import Record
 from shards.cuts import Cuts
@@ -331,7 +331,7 @@ class ShardCore:
         self._settling.settle(draft, out, wall_ms)
         effects: list[Effect] = [AskShard(*asked) for asked in self.retention.ask(draft, self._owners.token, elapsed_us)]
         self._publishing.taken = 0
-        self._answering.room = READ_PER_TURN_MAX
+        self._answering.begin_turn(len(self._arrived))
         messages_max = self._options.messages_per_record_max
         while self._arrived and self._synced and self._publishing.taken < messages_max and self._answering.room > 0:
             link, frame = self._arrived.popleft()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shards import core, reading
-from shards.answering import READ_LEAST
-from shards.frames import Place, Poll, Query, Result
-from tests.shards.harness import G, Harness, S, connect, linked, publish, route
+from shards import answering, reading
+from shards.answering import BATCH_OF_MANY, CROWD, READ_LEAST
+from shards.frames import Place, Poll, Polled, Query, Result
+from tests.shards.harness import G, Harness, S, connect, linked, publish, route, topics
 from tests.shards.test_gone import Log, positions
 
 
@@ -54,10 +54,30 @@ def _answered(h: Harness, from_position: int, asked: int, count: int) -> list[in
 
 def test_when_many_sessions_ask_at_once_a_turn_reads_so_much_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read counts, not what was asked for; a poll that brings little counts as READ_LEAST messages."""
-    monkeypatch.setattr(core, "READ_PER_TURN_MAX", 4 * READ_LEAST)
+    monkeypatch.setattr(answering, "READ_PER_TURN_MAX", 4 * READ_LEAST)
     h = linked()
     conn = connect(h, b"p").conn
     position = route(h, b"t")
     h.ask(G, publish(b"p", conn, *[b"t"] * (2 * READ_LEAST)))
     assert _answered(h, position, 5, 1000) == [2, 2, 1]
     assert _answered(h, position, 9, 1) == [4, 4, 1]
+
+
+def test_when_many_ask_at_once_each_gets_few_so_that_publishers_need_not_wait_for_long() -> None:
+    """Of so many frames each poll brings BATCH_OF_MANY, whatever it asks for; of one less it brings all."""
+    h = linked()
+    conn = connect(h, b"p").conn
+    position = route(h, b"t")
+    h.ask(G, publish(b"p", conn, *[b"t"] * (2 * BATCH_OF_MANY)))
+
+    def brought(asked: int) -> list[int]:
+        for number in range(asked):
+            h.receive(S, Query(number, Poll(b"t", Place(position), 1000, 1 << 20)))
+        h.tick()
+        return [len(topics(result.told)) for result in h.take(S, Result) if isinstance(result.told, Polled)]
+
+    assert brought(CROWD + 1)[:CROWD] == [BATCH_OF_MANY] * CROWD
+    while h.core.busy:
+        h.tick()
+    h.take(S, Result)
+    assert set(brought(CROWD)) == {2 * BATCH_OF_MANY}
