@@ -138,7 +138,7 @@ class SessionCore:
                     self._shard_lost(shard)
                 state.linked[shard] = True
                 self._attaching.shard_linked(shard)
-                self._reading.feeds[shard].linked()
+                self._reading.linked(shard)
                 state.ask_again(shard)
                 self._givens.shard_linked(shard)
                 self._groups.shard_linked(shard)
@@ -208,7 +208,7 @@ class SessionCore:
 
     def _shard_lost(self, shard: int) -> None:
         self._state.linked[shard] = False
-        self._reading.feeds[shard].lost()
+        self._reading.lost(shard)
         self._groups.shard_lost(shard)
 
     def _owner_changed(self, home: Home) -> None:

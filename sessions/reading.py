@@ -32,11 +32,12 @@ from sessions.state import GROUPS, Later, State, earlier
 from sessions.underway import NOT_ASKING, Asking
 from sessions.wanted import Wanted
 from sessions.window import NO_GATE, Batch
-from shards.frames import Place, Poll, Polled, RangeRead, ReadRange, Segment, Told
+from shards.frames import Place, Poll, Polled, RangeRead, ReadRange, RetainedPage, Segment, Told
 from shards.messages import RETAIN
 
 _QOS_BITS = QOS1 | QOS2
 BATCH_FIRST = 100
+"""Messages that a poll asks for while nobody knows whether there are so many."""
 PLACE_UNSAVED_US_MAX = 600_000_000
 """A subscription at the head for which nothing comes is nowhere in the rows.  So that it has not lost, after a crash, what was dropped
 since the last message for it, its place is saved when the saved one is older than that."""
@@ -137,6 +138,19 @@ class Reading:
         if session.attached:
             self._state.stir(session)
 
+    # ---------------------------------------------------------------- shards come and go
+    def linked(self, shard: int) -> None:
+        """Who had to wait for it goes on."""
+        self.feeds[shard].linked()
+        for session in self._state.by_conn.values():
+            if session.asking.starving or session.asking.retained:
+                self._state.stir(session)
+
+    def lost(self, shard: int) -> None:
+        """What it was asked for keeps no room any longer: what others have comes meanwhile."""
+        self.feeds[shard].lost()
+        self._state.take_back(shard, (Poll, RetainedPage))
+
     # ---------------------------------------------------------------- asking
     def pump(self, session: Session) -> None:
         """Ask for what this session has room for."""
@@ -150,8 +164,12 @@ class Reading:
         if not asking.starving:
             return
         options, window = self._state.options, session.window
+        linked = self._state.linked
         while asking.starving:
-            batch = _batch(asking.starving[0], window.size)
+            cursor = next((each for each in asking.starving if linked[each.shard]), None)
+            if cursor is None:
+                return
+            batch = _batch(cursor, window.size)
             bound = window.size + batch
             if (window.unsent + asking.reserved) * 2 > bound:
                 return
@@ -161,7 +179,8 @@ class Reading:
             count = min(batch, session.room(bound))
             if count <= 0:
                 return
-            self._poll(session, asking, asking.starving.pop(0), count, min(options.poll_bytes_max, bytes_left))
+            asking.starving.remove(cursor)
+            self._poll(session, asking, cursor, count, min(options.poll_bytes_max, bytes_left))
 
     def _poll(self, session: Session, asking: Asking, cursor: Cursor, count: int, bytes_max: int) -> None:
         cursor.doing = Doing.ASKED
@@ -178,7 +197,9 @@ class Reading:
             self._state.stir(session)
             if cursor.sub.ended:
                 return
-            if cursor.place == place:
+            if told is None and not self._state.linked[cursor.shard]:
+                self._wait(session, cursor)
+            elif cursor.place == place:
                 cursor.full = isinstance(told, Polled) and sum([len(segment.values) for segment in told.segments]) >= count
                 self._polled(session, cursor, place, told)
             else:

@@ -109,6 +109,9 @@ class Retained:
                 done.retained_topics = None
         if not asking.retained or asking.rereads or asking.retained[0].asked or asking.retained[0].waits_for:
             return
+        shard = asking.retained[0].shards[0]
+        if not self._state.linked[shard]:
+            return
         options = self._state.options
         batch = asking.retained[0].sub.reads.batch_size
         count = min(batch, session.room(session.window.size + batch))
@@ -127,10 +130,12 @@ class Retained:
                 job.asked = False
                 if not job.over:
                     self._page(session, job, told)
+            elif not self._state.linked[shard]:
+                job.asked = False
             else:
                 self._retry.add(self._state.now_ms, (session, job))
 
-        self._state.query(job.shards[0], RetainedPage(job.sub.terms.filter, job.after, count), asking, told)
+        self._state.query(shard, RetainedPage(job.sub.terms.filter, job.after, count), asking, told)
 
     def _page(self, session: Session, job: RetainedJob, page: RetainedMessages) -> None:
         newer = job.sub.retained_topics

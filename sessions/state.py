@@ -1,7 +1,7 @@
 """What the parts of the session core share: bounds, time, the sessions in memory, and the plumbing of questions and answers.
 
 Requests to shards are never lost: each has a continuation that gets the replies.  Queries are lost with the link: they are
-asked again when it is back, unless whoever asked has lost interest (`forget_queries`).
+asked again when it is back, unless whoever asked has lost interest (`forget_queries`) or does something else meanwhile (`take_back`).
 """
 
 from __future__ import annotations
@@ -139,6 +139,12 @@ class State:
             if not queries:
                 queries.clear()  # which lets go of its memory
             found.then(told)
+
+    def take_back(self, shard: int, kinds: tuple[type[Ask], ...]) -> None:
+        """The link is lost: questions of these kinds are not asked any more, and whoever asked them is told so."""
+        queries = self._queries[shard]
+        for id in [id for id, query in queries.items() if isinstance(query.ask, kinds)]:
+            self.told(shard, id, None)
 
     def ask_again(self, shard: int) -> None:
         """The link is back: everything that was not answered, in the old order."""
