@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 from sessions.bodies import DUP, POSITIONS, QOS1, QOS2, Bodies, repeated
+from sessions.columns import columns, counts
 from sessions.committing import Committing
 from sessions.feed import ShardFeed
 from sessions.given import Givens
@@ -315,7 +316,7 @@ class Reading:
         indexes, firsts = bodies.select(indexes, session.reader, terms)
         if not firsts:
             return
-        count1, count2 = _counts(firsts)
+        count1, count2 = counts(firsts)
         first1 = first2 = 0
         if count1 or count2:
             first1, first2 = session.ranges.add(terms, shard, merged, streams, after, upto, count1, count2, [], session.next_commit)
@@ -328,7 +329,7 @@ class Reading:
             # What leaves at QoS 0 must not come again: the place behind it is committed first.
             self.committing.soon(session)
             gate = session.next_commit
-        packet_ids, numbers, qos = _columns(session, firsts, first1, first2)
+        packet_ids, numbers, qos = columns(session, firsts, first1, first2)
         if terms.options & ORIGINS:
             bodies = bodies.at_origins(indexes, session.session_id, shard, [positions[at] for at in indexes], numbers)
         self._queue(session, terms, bodies, indexes, firsts, packet_ids, numbers, qos, gate, repeats)
@@ -340,14 +341,14 @@ class Reading:
         indexes, firsts = bodies.select(range(len(values)), session.reader, sub.terms, retained=True)
         if not firsts:
             return
-        count1, count2 = _counts(firsts)
+        count1, count2 = counts(firsts)
         first1 = first2 = 0
         if count1 or count2:
             copies = [values[index] for index, first in zip(indexes, firsts, strict=True) if first & _QOS_BITS]
             first1, first2 = session.ranges.add(sub.terms, COPIES, False, [], 0, 0, count1, count2, copies, session.next_commit)
         # What leaves at QoS 0 must not come again: that it was copied is committed first.
         self.committing.soon(session)
-        self._queue(session, sub.terms, bodies, indexes, firsts, *_columns(session, firsts, first1, first2), session.next_commit)
+        self._queue(session, sub.terms, bodies, indexes, firsts, *columns(session, firsts, first1, first2), session.next_commit)
 
     def _queue(
         self, session: Session, terms: Terms, bodies: Bodies, indexes: Sequence[int], firsts: bytes, packet_ids: list[int],
@@ -409,19 +410,19 @@ class Reading:
         bodies = Bodies(values, options=again.terms.options)
         numbers: Sequence[int]
         indexes, firsts = bodies.select(range(len(values)), session.reader, again.terms, retained=again.shard == COPIES)
-        if reread.lost or _counts(firsts) != (again.count1, again.count2):
+        if reread.lost or counts(firsts) != (again.count1, again.count2):
             split = bisect_left(indexes, reread.before)
-            before, behind = _counts(firsts[:split]), _counts(firsts[split:])
+            before, behind = counts(firsts[:split]), counts(firsts[split:])
             if not reread.lost or before[0] + behind[0] > again.count1 or before[1] + behind[1] > again.count2:
                 self._state.counters.ranges_differ += 1
                 firsts, before, behind = b"", (0, 0), (0, 0)
             self._losses.close(session, again, before, behind, reread.gone)
             self.committing.soon(session)
-            ids1, numbers1, _ = _columns(session, firsts[:split], again.first1, again.first2)
-            ids2, numbers2, _ = _columns(session, firsts[split:], again.last1 + 1 - behind[0], again.last2 + 1 - behind[1])
+            ids1, numbers1, _ = columns(session, firsts[:split], again.first1, again.first2)
+            ids2, numbers2, _ = columns(session, firsts[split:], again.last1 + 1 - behind[0], again.last2 + 1 - behind[1])
             packet_ids, numbers = ids1 + ids2, [*numbers1, *numbers2]
         else:
-            packet_ids, numbers, _ = _columns(session, firsts, again.first1, again.first2)
+            packet_ids, numbers, _ = columns(session, firsts, again.first1, again.first2)
         one, two, received = session.one, session.two, session.received
         kept: list[int] = []
         unsent1 = unsent2 = False
@@ -486,33 +487,3 @@ def _batch(cursor: Cursor, window_size: int) -> int:
     of a window that is larger."""
     most = max(BATCH_FIRST, window_size // 2) if cursor.full else BATCH_FIRST
     return min(cursor.sub.reads.batch_size, most)
-
-
-def _counts(firsts: bytes) -> tuple[int, int]:
-    """How many of these are QoS 1 and QoS 2 PUBLISH packets; DUP is not set yet."""
-    return firsts.count(0x32) + firsts.count(0x33), firsts.count(0x34) + firsts.count(0x35)
-
-
-def _columns(session: Session, firsts: bytes, first1: int, first2: int) -> tuple[list[int], Sequence[int], int]:
-    """(packet ids, sequence numbers, QoS when all have the same one above 0, else 0)."""
-    count1, count2 = _counts(firsts)
-    if count1 == len(firsts):
-        return session.one.packet_ids(first1, count1), range(first1, first1 + count1), 1
-    if count2 == len(firsts):
-        return session.two.packet_ids(first2, count2), range(first2, first2 + count2), 2
-    packet_ids: list[int] = []
-    numbers: list[int] = []
-    for first in firsts:
-        qos = first & _QOS_BITS
-        if qos == QOS1:
-            numbers.append(first1)
-            packet_ids.append(session.one.packet_id(first1))
-            first1 += 1
-        elif qos == QOS2:
-            numbers.append(first2)
-            packet_ids.append(session.two.packet_id(first2))
-            first2 += 1
-        else:
-            numbers.append(0)
-            packet_ids.append(0)
-    return packet_ids, numbers, 0

@@ -85,7 +85,7 @@ def test_zones_of_topics_go_to_session_actors_and_those_of_connections_to_gatewa
     assert (a.name, a.listeners, a.enable, a.reads) == ("a", frozenset(("tcp",)), False, ReadOverrides(5, None, None))
     options = session_options(config)
     assert options.topic_zones == (((b"t/",), ReadOverrides(None, 3_000, None)),)
-    assert options.reads == Reads(100, 10_000, 2_000)
+    assert options.reads == Reads(512, 10_000, 2_000)
     assert options.reads_of(options.reads.changed_by(a.reads), b"t/1") == Reads(5, 3_000, 2_000)
     assert options.reads_of(options.reads, b"other") == options.reads
 

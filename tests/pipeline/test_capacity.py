@@ -165,7 +165,8 @@ def test_the_forecast_is_the_first_moment_at_which_the_files_fill_the_quota(seed
     told_ms = horizon if found.days is None else found.days * DAY_MS
     full = [files(due) >= quota for due, _ in drops if due < told_ms - 1]
     assert not any(full), "it was full before"
-    assert (files(told_ms) >= quota - MIB) == (found.days is not None)
+    # Where nothing fills it, however little room is left, there is no moment to be told.
+    assert files(told_ms) < quota if found.days is None else files(told_ms) >= quota - MIB
 
 
 def test_a_pattern_of_many_generations_is_one() -> None:
