@@ -123,8 +123,8 @@ class DurableSessions(Section):
         512,
         "Messages that one poll of one stream returns at most; the first asks for at most 100, and others for at most half the client's "
         "window, where that is more. EMQX: 100. A session that is behind pays for the way of each poll to the shard and back, and for a "
-        "turn of both: at 512 a message that waited costs two thirds of what it does at 100. Up to that many more wait in memory "
-        "for room in the window.",
+        "turn of both: at 512 a message that waited costs little more than half of what it does at 100 (measured). Up to that many "
+        "more wait in memory for room in the window.",
         unit="messages",
         ge=1,
         le=10_000,

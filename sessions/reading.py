@@ -1,8 +1,8 @@
 """From stored messages to batches in a session's window: polls, what the feed brings, and ranges that are read again.
 
 Reading follows the window: a session asks for more when less than half of its bound waits unsent, one poll at a time for
-each subscription and shard.  After a reconnect the unfinished ranges are read again first, all of them, in their order; only
-then does anything new get a number.
+each subscription and shard.  A shard that is away is asked when it is back, and keeps no room until then.  After a reconnect the
+unfinished ranges are read again first, all of them, in their order; only then does anything new get a number.
 
 Messages that leave at QoS 0 (they are stored under store_qos0) have no number and are in no range: when the place behind them is
 committed they leave, once at most, and what was on its way when the connection ended does not come again.
