@@ -74,7 +74,11 @@ def _run(topology: Topology, table: str) -> None:
     asyncio.run(_serve(topology, table, own))
     if own is None:
         ray.shutdown()
-    # What is left of a Ray of our own has nothing to lose; the launcher ends it.
+        return
+    # What is left of a Ray of our own has nothing to lose, and ends with this process. Ray would take its leave of it for a second.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 async def _serve(topology: Topology, table: str, own: EmbeddedRay | None) -> None:
@@ -87,6 +91,9 @@ async def _serve(topology: Topology, table: str, own: EmbeddedRay | None) -> Non
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     deployment = RayDeployment(topology, table)
     controller = deployment.create("controller", 0)
+    for member in topology.members():
+        # The controller makes those that are not there; made here, their processes come up while its own does.
+        deployment.create(*member)
 
     async def keep() -> None:
         nonlocal controller

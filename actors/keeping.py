@@ -50,6 +50,7 @@ class Keeper:
         self._round_s = round_s
         self._member: Member | None = None
         self._silent = 0
+        self._came_up = False
         self._taken = -1
         self._wanted = (-1, False)
         """As of this version of the settings."""
@@ -66,10 +67,12 @@ class Keeper:
         member, self._member = self._member, None
         if member is None:
             return
-        try:
-            await member.stop(STOP_S)
-        except (Gone, Unavailable) as error:
-            log.warning("member.not_stopped", member=self._name, reason=str(error))
+        if self._came_up:
+            # What has not answered yet has nothing to finish, and would answer only when it has come up.
+            try:
+                await member.stop(STOP_S)
+            except (Gone, Unavailable) as error:
+                log.warning("member.not_stopped", member=self._name, reason=str(error))
         member.end()
 
     def _is_wanted(self) -> bool:
@@ -81,7 +84,7 @@ class Keeper:
     async def _round(self) -> None:
         if self._member is None:
             self._member = self._deployment.create(*self._kept)
-            self._silent, self._taken = 0, -1
+            self._silent, self._came_up, self._taken = 0, False, -1
         try:
             health = await self._member.health(ANSWER_S)
         except Gone as error:
@@ -90,7 +93,7 @@ class Keeper:
         except Unavailable as error:
             self._unanswered(self._member, str(error))
         else:
-            self._silent = 0
+            self._silent, self._came_up = 0, True
             await self._tend(self._member, health)
 
     async def _tend(self, member: Member, health: Health) -> None:

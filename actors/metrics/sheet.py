@@ -42,12 +42,15 @@ def process_of(incarnation: str) -> ProcessId:
 
 
 def make_room(path: Path, size: int) -> None:
-    """Raises OSError, and leaves nothing behind then."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """It has its name when it has its size: one without bytes cannot be read, and no other beside it. Raises OSError, and leaves
+    nothing behind then."""
+    beside = path.with_suffix(".room")
+    descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, size)
+        beside.replace(path)
     except OSError:
-        path.unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise
     finally:
         os.close(descriptor)

@@ -139,6 +139,20 @@ async def test_it_is_stopped_and_ended(tmp_path: Path) -> None:
     assert kept.made.processes[0].asked[-2:] == ["stop", "end"]
 
 
+async def test_one_that_has_not_come_up_is_ended_and_not_asked_to_stop(tmp_path: Path) -> None:
+    """It would answer when it has loaded, and whoever stops the broker would wait for that. One that comes after it is asked again."""
+    kept = Kept(tmp_path)
+    first = Process(kept.made)
+    first.health_says = [Unavailable("no answer within 3 s")]
+    kept.made.next.append(first)
+    await kept.until("health")
+    await kept.keeper.stop()
+    assert first.asked == ["health", "end"]
+    await kept.until("health", process=1)
+    await kept.keeper.stop()
+    assert kept.made.processes[1].asked[-2:] == ["stop", "end"]
+
+
 async def test_one_that_is_not_wanted_any_more_is_stopped_and_ended(tmp_path: Path) -> None:
     """`admin.enable` is changed at once; enabled again, it is made anew."""
     kept = Kept(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 from collections.abc import Iterator
@@ -208,6 +209,23 @@ def test_the_files_of_many_dead_become_one(topology: Topology) -> None:
     found = scraped(topology)
     assert found[f"{SPREAD.name}_count", "shard-0"] == deaths and found[f"{SPREAD.name}_bucket", "0.5", "shard-0"] == deaths
     assert len(list((topology.run_dir / DIRECTORY).iterdir())) <= 4 * FOLD_ABOVE
+
+
+class Killed(BaseException):
+    """In the middle of something."""
+
+
+def test_a_process_killed_while_it_makes_its_files_hides_nobody_s_figures(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that has a name and no bytes is none that can be read, for as long as the run lasts."""
+    write(topology, incarnation("shard-0"), 3)
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(os, "posix_fallocate", killed)
+        Sheet(topology.run_dir, dead("shard-1", 1))
+    assert scraped(topology)[COUNTED.name, "shard-0"] == 3
 
 
 def test_files_that_are_folded_and_still_there_are_not_counted_twice(topology: Topology) -> None:
