@@ -44,7 +44,7 @@ def main() -> int:
     topology = _new_generation(Topology.from_json((run_dir / "topology.json").read_text(encoding="utf-8")))
     open_log(topology.log_dir / "driver.log", topology.log_level, as_json=topology.log_json, who="driver")
     try:
-        _run(topology, table)
+        _run(topology, table, launcher)
     except Exception as error:  # Whatever Ray could not do: the operator gets one sentence, the log the rest.
         structlog.get_logger().error("driver.failed", exc_info=True)
         write_whole(run_dir / "driver.error", f"{' '.join(str(error).split())[:300] or type(error).__name__}")
@@ -52,7 +52,7 @@ def main() -> int:
     return 0
 
 
-def _run(topology: Topology, table: str) -> None:
+def _run(topology: Topology, table: str, launcher: int) -> None:
     # Ray is imported only here: it takes a third of a second, and until then there is nothing to stop in good order.
     import ray
 
@@ -72,13 +72,12 @@ def _run(topology: Topology, table: str) -> None:
     (topology.run_dir / "driver.error").unlink(missing_ok=True)
     structlog.get_logger().info("ray.started", address=topology.ray.address, dashboard=url)
     asyncio.run(_serve(topology, table, own))
-    if own is None:
-        ray.shutdown()
-        return
-    # What is left of a Ray of our own has nothing to lose, and ends with this process. Ray would take its leave of it for a second.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    if own is not None and os.getppid() == launcher:
+        # What is left of a Ray of our own has nothing to lose, and the launcher ends it. Ray would take its leave of it for a second.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+    ray.shutdown()
 
 
 async def _serve(topology: Topology, table: str, own: EmbeddedRay | None) -> None:
