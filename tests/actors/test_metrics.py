@@ -222,8 +222,8 @@ def test_a_process_killed_while_it_makes_its_files_hides_nobody_s_figures(topolo
     def killed(*_: object) -> None:
         raise Killed
 
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(os, "posix_fallocate", killed)
+    monkeypatch.setattr(os, "posix_fallocate", killed)
+    with pytest.raises(Killed):
         Sheet(topology.run_dir, dead("shard-1", 1))
     assert scraped(topology)[COUNTED.name, "shard-0"] == 3
 
