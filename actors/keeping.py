@@ -23,6 +23,8 @@ ANSWER_S: Final = 3.0
 STOP_S: Final = 3.0
 SILENT_MAX: Final = 3
 """So many rounds without an answer, and it is ended and made anew."""
+COMING_UP_MAX: Final = 20
+"""The same before its first answer: a Ray worker takes two seconds of CPU to come up, for which a busy machine may take a minute."""
 PLUGIN: Final[tuple[Role, int]] = ("plugin", 0)
 ADMIN: Final[tuple[Role, int]] = ("admin", 0)
 BRIDGE: Final[tuple[Role, int]] = ("bridge", 0)
@@ -109,8 +111,11 @@ class Keeper:
 
     def _unanswered(self, member: Member, reason: str) -> None:
         self._silent += 1
-        log.warning("member.unavailable", member=self._name, reason=reason)
-        if self._silent >= SILENT_MAX:
+        if self._came_up:
+            log.warning("member.unavailable", member=self._name, reason=reason)
+        else:
+            log.info("member.coming_up", member=self._name, reason=reason)
+        if self._silent >= (SILENT_MAX if self._came_up else COMING_UP_MAX):
             log.error("member.replaced", member=self._name, reason=f"no answer in {self._silent} rounds")
             member.end()
             self._member = None

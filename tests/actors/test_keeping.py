@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
-from actors.keeping import ADMIN, PLUGIN, SILENT_MAX, WANTED, Keeper
+from actors.keeping import ADMIN, COMING_UP_MAX, PLUGIN, SILENT_MAX, WANTED, Keeper
 from actors.ports import Gone, Unavailable
 from actors.snapshot import Snapshot, Watched
 from actors.topology import Health, Role
@@ -107,6 +107,19 @@ async def test_one_that_stands_still_is_ended_and_made_anew(tmp_path: Path) -> N
     kept.made.next.append(first)
     await kept.until("health", process=1)
     assert first.asked.count("health") == 3 + SILENT_MAX and first.asked[-1] == "end"
+
+
+async def test_one_that_comes_up_slowly_is_waited_for(tmp_path: Path) -> None:
+    """Longer than one that has answered before, and not for ever."""
+    kept = Kept(tmp_path)
+    first, second = Process(kept.made), Process(kept.made)
+    silent = Unavailable("no answer")
+    first.health_says = [silent] * (COMING_UP_MAX - 1) + [Health(True, ""), *[silent] * SILENT_MAX]
+    second.health_says = [silent] * COMING_UP_MAX
+    kept.made.next += [first, second]
+    await kept.until("health", process=2)
+    assert first.asked.count("health") == COMING_UP_MAX + SILENT_MAX and first.asked[-1] == "end"
+    assert second.asked == ["health"] * COMING_UP_MAX + ["end"]
 
 
 async def test_one_that_is_slow_to_load_is_not(tmp_path: Path) -> None:
