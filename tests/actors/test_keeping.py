@@ -114,8 +114,8 @@ async def test_one_that_comes_up_slowly_is_waited_for(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     first, second = Process(kept.made), Process(kept.made)
     silent = Unavailable("no answer")
-    first.health_says = [silent] * (COMING_UP_MAX - 1) + [Health(True, ""), *[silent] * SILENT_MAX]
-    second.health_says = [silent] * COMING_UP_MAX
+    first.health_says = [*[silent] * (COMING_UP_MAX - 1), Health(True, ""), *[silent] * SILENT_MAX]
+    second.health_says = [*[silent] * COMING_UP_MAX]
     kept.made.next += [first, second]
     await kept.until("health", process=2)
     assert first.asked.count("health") == COMING_UP_MAX + SILENT_MAX and first.asked[-1] == "end"
