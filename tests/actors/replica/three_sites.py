@@ -111,6 +111,9 @@ class Site:
                     *self.more, env=self.environment, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=said,
                     cwd=Path(__file__).parents[3],
                 )  # fmt: skip
+            if not self.wanted:
+                # Whoever wanted its end met the one before it, which was gone.
+                self.kill()
             await self.process.wait()
             await self.ended()
 
