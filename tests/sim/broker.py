@@ -151,6 +151,12 @@ class Broker:
         """Everybody is there and nobody else."""
         return all(place.part is not None and not place.zombies for place in self.places.values())
 
+    @property
+    def uncommitted(self) -> list[str]:
+        """Shards that have submitted more than is committed."""
+        shards = [part for part in self.parts() if isinstance(part, ShardPart)]
+        return [part.process.name for part in shards if part.core.watermark < part.core.next_position - 1]
+
     def gateway(self, index: int) -> GatewayPart | None:
         part = self.places["gateway", index].part
         assert part is None or isinstance(part, GatewayPart)

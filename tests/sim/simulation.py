@@ -28,6 +28,8 @@ from tests.sim.world import SECOND, World
 DRAIN_WITHIN_US = 60 * SECOND
 LOOK_EVERY_US = SECOND // 4
 QUIET_US = 3 * SECOND
+COMMIT_EVERY_US = SECOND // 100
+COMMITTED_WITHIN_US = 10 * SECOND
 """Longer than any client may take to hear that its connection is closed."""
 
 
@@ -106,7 +108,17 @@ class Simulation:
                     raise Violation(f"liveness: {DRAIN_WITHIN_US // SECOND} s after all faults {self._unfinished()}")
             elif quiet_since_us < 0:
                 quiet_since_us = world.now_us
+        self._commit()
         world.note("phase", "drained")
+
+    def _commit(self) -> None:
+        """Whatever a shard submits by itself, as when a generation begins, may be on its way in this very moment."""
+        world = self.world
+        deadline_us = world.now_us + COMMITTED_WITHIN_US
+        while behind := self.broker.uncommitted:
+            if world.now_us >= deadline_us:
+                raise Violation(f"liveness: {COMMITTED_WITHIN_US // SECOND} s after everything has drained {', '.join(behind)} did not commit")
+            world.run(world.now_us + COMMIT_EVERY_US)
 
     def _nobody_waits(self) -> bool:
         """Connections that their clients have given up are gone: those of a contended client id wait long to be let in."""
