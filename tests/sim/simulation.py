@@ -117,7 +117,7 @@ class Simulation:
         deadline_us = world.now_us + COMMITTED_WITHIN_US
         while behind := self.broker.uncommitted:
             if world.now_us >= deadline_us:
-                raise Violation(f"liveness: {COMMITTED_WITHIN_US // SECOND} s after everything has drained {', '.join(behind)} did not commit")
+                raise Violation(f"liveness: {', '.join(behind)} did not commit within {COMMITTED_WITHIN_US // SECOND} s")
             world.run(world.now_us + COMMIT_EVERY_US)
 
     def _nobody_waits(self) -> bool:
