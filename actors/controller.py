@@ -76,7 +76,8 @@ class ControllerServer:
         # Announced first: `status` shall show the controller while it starts the others.
         announcement = Announcement("controller", self._name, os.getpid())
         announce(self._topology, announcement)
-        # All processes are made at once, since a Ray worker takes most of a second of CPU to come up; only the starting is in order.
+        # All processes are made at once, since a Ray worker takes most of a second of CPU to come up; only the starting is in order. At a
+        # start of the broker the driver has asked for them already, and these are the same.
         for member in self._topology.members():
             self._members[member] = self._deployment.create(*member)
         for role in ("site", "shard", "session", "gateway"):

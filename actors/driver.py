@@ -1,9 +1,11 @@
 """The driver: the one process that belongs to Ray and to the launcher at once.
 
-Starts Ray (or joins one), makes the controller, says which processes of Ray must live, and waits to be told to stop. Holds no state and
-repairs nothing: when something under it dies that it cannot do without, the launcher ends it and starts another.
-Of a Ray it started, the head and the raylet die with it, by the kernel (PR_SET_PDEATHSIG is Ray's own doing); of one that it joined, only
-our actors end. When the launcher dies under it, it stops everything in good order.
+Starts Ray (or joins one), makes the controller, says which processes of Ray must live, and waits to be told to stop. It has the processes
+of the others come up as well, and leaves them to the controller. Holds no state and repairs nothing: when something under it dies that it
+cannot do without, the launcher ends it and starts another.
+Of a Ray it started, the head and the raylet die with it, by the kernel (PR_SET_PDEATHSIG is Ray's own doing), and the launcher ends the
+rest; of one that it joined, only our actors end. When the launcher dies under it, it stops everything in good order, with Ray's own way
+to end what it has started.
 
     python -m actors.driver RUN_DIR TABLE LAUNCHER_PID
 """
