@@ -26,7 +26,7 @@ import actors.census
 from actors import ROOT
 from actors.census import Census, take_census
 from actors.probe import mqtt_answers
-from actors.processes import DATA_MARK, alive, identify, marked
+from actors.processes import DATA_MARK, alive, identify, marked, start_time
 from actors.run import read_run
 
 START_S = 90.0
@@ -139,6 +139,17 @@ def test_up_returns_when_a_client_can_connect_and_status_lists_everyone(running:
     assert {row.pid for row in status.processes} == {process.pid for process in marked(DATA_MARK, str(running.data_dir))} | {
         running.pids()["launcher"]
     }
+
+
+def test_a_shard_s_process_comes_up_beside_the_controller_s(place: Broker) -> None:
+    """It was there before the controller had anything to do with it: clients wait for both one after the other otherwise."""
+    assert place.up().returncode == 0
+    run = read_run(place.data_dir)
+    began = start_time(place.pids()["shard-0"])
+    assert run is not None and began is not None
+    booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    # The controller announces itself, and makes who is not there.
+    assert booted_s + began / os.sysconf("SC_CLK_TCK") < (run.run_dir / "controller-0.json").stat().st_mtime
 
 
 def test_status_is_json_with_the_promised_keys(running: Broker) -> None:
