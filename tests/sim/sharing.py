@@ -5,7 +5,7 @@
     in order    by stream, messages of one publisher and topic come for the first time in the order of their publisher, at QoS 1, if
                 they are stored: others go live to whoever's turn it is; and to each member, at QoS 1 and 2
     its own     in worlds where nothing breaks but connections: what a member has acknowledged comes to nobody again, unless the
-                acknowledgement may have been lost with its connection, or the message is stored twice
+                acknowledgement may have been lost with its connection; of what is stored more than once this holds for each copy
 
 One member is always there, so the group lives as long as the world; the others join, leave, and lose their sessions in some worlds.  A
 message of QoS 2 that was begun by a session that has ended is owed to nobody [MQTT-4.8.2-5].
@@ -102,8 +102,8 @@ class Sharing(Simulation):
         self._came_to: dict[tuple[bytes, Message], None] = {}
         self._last_at: dict[tuple[bytes, bytes, bytes], Message] = {}
         """By member, publisher and topic."""
-        self._acked: dict[Message, tuple[int, Wire]] = {}
-        """When it left the member, and over which wire."""
+        self._acked: dict[Message, list[tuple[int, Wire]]] = {}
+        """When each acknowledgement left its member, and over which wire."""
         self._members = [client for client in self.crowd.clients if client.key.startswith(b"k")]
         self.crowd.message = self._message  # type: ignore[method-assign]
         self.rules.delivered = self._delivered  # type: ignore[method-assign]
@@ -132,7 +132,7 @@ class Sharing(Simulation):
             answer(attempt, kind, packet_id)  # type: ignore[arg-type]
             message = self.ledger.messages.get(payload or b"")
             if kind is AckKind.PUBACK and message is not None and wire is not None:
-                self._acked.setdefault(message, (self.world.now_us, wire))
+                self._acked.setdefault(message, []).append((self.world.now_us, wire))
 
         subscribing._answer_now = answered  # type: ignore[method-assign]
 
@@ -143,8 +143,7 @@ class Sharing(Simulation):
         message = self.ledger.messages.get(payload)
         if message is None or message.topic not in TOPICS or not client.startswith(b"k"):
             return
-        # One that its publisher had to send again may be stored twice, and then comes twice.
-        if self._calm and qos == 1 and message in self._acked and len(message.copies) < 2:
+        if self._calm and qos == 1 and message in self._acked:
             self._require_lost(client, message)
         self._require_order_at(client, message)
         if message in self._came:
@@ -157,11 +156,16 @@ class Sharing(Simulation):
             self._last[message.key[:2]] = message
 
     def _require_lost(self, client: bytes, message: Message) -> None:
-        """It comes again, so its acknowledgement is on its way or was lost."""
-        acked_us, wire = self._acked[message]
-        arrived = wire.broken_us < 0 or wire.broken_us > acked_us + ACKED_LONG_US
-        if arrived and acked_us < self.world.now_us - ACKED_LONG_US:
-            raise Violation(f"its own: {message} came to {client.decode()} and was acknowledged at {acked_us}")
+        """It comes again, so an acknowledgement is on its way or was lost, or its publisher had to send it again: then it is stored more
+        than once, and each copy is acknowledged."""
+        long_ago_us = self.world.now_us - ACKED_LONG_US
+        arrived = [
+            acked_us
+            for acked_us, wire in self._acked[message]
+            if acked_us < long_ago_us and (wire.broken_us < 0 or wire.broken_us > acked_us + ACKED_LONG_US)
+        ]
+        if len(arrived) >= max(1, len(message.copies)):
+            raise Violation(f"its own: {message} came to {client.decode()} and was acknowledged at {arrived}")
 
     def _require_order_at(self, client: bytes, message: Message) -> None:
         if not self._ordered or message.again or self.rules._excluded(message) or (client, message) in self._came_to:
