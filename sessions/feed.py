@@ -141,7 +141,7 @@ class ShardFeed:
         if len(hits) == 1:
             bodies.shared = False
         streams, stream_of, positions = frame.streams, frame.stream_of, frame.positions
-        all_streams = [(generation, static) for generation, static in streams]
+        all_streams = list(streams)
         for cursor, indexes in hits.items():
             after = max(cursor.cut, upto)
             if positions[indexes[0]] <= after:

@@ -187,12 +187,6 @@ def decode(data: bytes | memoryview) -> Frame:
     """Raises ValueError for anything that is not a frame of this link."""
     frame = _decode(data)
     try:
-        if isinstance(frame, ConnectionsTold):
-            return frame._replace(rows=[OpenConnection(*row) for row in frame.rows])
-        if isinstance(frame, SessionsTold):
-            return frame._replace(rows=[LoadedSession(*row) for row in frame.rows])
-        if isinstance(frame, PlacesTold):
-            return frame._replace(rows=[(sub_id, shard, Place(*place)) for sub_id, shard, place in frame.rows])
         if isinstance(frame, Move) and not (frame.verb in (SKIP, REWIND, PURGE) and all(isinstance(one, int) for one in frame.to)):
             raise ValueError(f"a move to {frame.to} by {frame.verb}")
         if isinstance(frame, ConnectionsOf | SessionsOf | SubscriptionsOf | Kick) and len(frame.clients) > CLIENTS_MAX:

@@ -26,8 +26,8 @@ from shards.rows import (
     ProgressRow,
     SubscriptionRow,
     read_u64,
+    unpack_as,
     unpack_place,
-    unpack_row,
 )  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def restore(
         by_family[family].append((suffix, value))
     progress = ProgressRow(1, 0, 1, 0, 0, 1, 0, [])
     for _, value in by_family[PROGRESS]:
-        progress = ProgressRow(*unpack_row(value))
+        progress = unpack_as(ProgressRow, value)
     repeats = progress.online or moved
     one = Track(1, progress.committed1, progress.next1, progress.sent1)
     two = Track(2, progress.committed2, progress.next2, progress.sent2)
@@ -57,7 +57,7 @@ def restore(
     to_copy = dict(by_family[TO_COPY])
     unfinished: list[Subscription] = []
     for suffix, value in sorted(by_family[SUBSCRIPTION]):
-        fields = SubscriptionRow(*unpack_row(value))
+        fields = unpack_as(SubscriptionRow, value)
         terms = Terms(read_u64(suffix), fields.filter, fields.qos, fields.options, fields.identifier)
         sub = Subscription(session, terms, [position for _, position in fields.starts])
         if fields.state == ADDING:
@@ -79,7 +79,7 @@ def restore(
         qos, number, count = progress.again[at : at + 3]
         session.again = {**session.again, qos: (number, count)}
     for _, value in by_family[LOSS]:
-        session.newest_loss = LossRow(*unpack_row(value))
+        session.newest_loss = unpack_as(LossRow, value)
     close_again(session)
     given.restore(session, by_family[DELIVERY], repeats)
     session.said_online = progress.online

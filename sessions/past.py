@@ -60,7 +60,7 @@ def parts(cursor: Cursor, segment: Segment, others: Sequence[Place], sweep: Plac
 
 def _spans(segment: Segment, apart: bool) -> Iterator[tuple[list[tuple[int, bytes]], range]]:
     """Streams, and which of the messages are theirs; each stream by itself where they are read one by one and have to stay apart."""
-    streams = [(generation, static) for generation, static in segment.streams]
+    streams = list(segment.streams)
     if segment.merged or not apart:
         yield streams, range(len(segment.values))
         return

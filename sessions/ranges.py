@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sessions.seqno import Track
-from shards.rows import RangeRow, pack_range, unpack_row
+from shards.rows import RangeRow, pack_range, unpack_as
 
 COPIES = -1
 """In the place of a shard: the messages are in the range itself."""
@@ -173,11 +173,11 @@ class RangeLog:
 
     def restore(self, number: int, row: bytes) -> None:
         """A range of the rows of the session, in the order of numbers."""
-        fields = RangeRow(*unpack_row(row))
+        fields = unpack_as(RangeRow, row)
         found = Range(
             number,
             Terms(fields.sub_id, fields.filter, fields.qos, fields.options, fields.identifier, fields.since_ms, fields.until_ms),
-            fields.shard, fields.merged, [(generation, static) for generation, static in fields.streams], fields.after, fields.upto,
+            fields.shard, fields.merged, fields.streams, fields.after, fields.upto,
             fields.first1, fields.count1, fields.first2, fields.count2, fields.copies, fields.lost,
         )  # fmt: skip
         if (found.count1 and found.last1 > self.one.committed) or (found.count2 and found.last2 > self.two.committed):

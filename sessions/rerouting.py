@@ -19,7 +19,7 @@ from sessions.routes import Routes
 from sessions.state import State
 from shards.frames import Route, RoutesFound, RoutesOf, Rows, RowsFound, Told
 from shards.ids import stands_for
-from shards.rows import SUBSCRIPTION, SubscriptionRow, split_client_key, successor, unpack_row
+from shards.rows import SUBSCRIPTION, SubscriptionRow, split_client_key, successor, unpack_as
 
 PAGE = 100
 ROW_BYTES_MAX = 1 << 20
@@ -75,7 +75,7 @@ class Rerouting:
         found = []
         for key, value, _ in rows:
             client, suffix = split_client_key(key)
-            row, sub_id = SubscriptionRow(*unpack_row(value)), int.from_bytes(suffix, "big")
+            row, sub_id = unpack_as(SubscriptionRow, value), int.from_bytes(suffix, "big")
             # One that is just being added is added everywhere by whoever adds it; one that is being removed goes everywhere.
             if row.starts and not self._routes.removing(sub_id):
                 found.append((client, sub_id, row.filter))

@@ -21,7 +21,7 @@ from shards.engine import HOME_FAMILY, Engine
 from shards.frames import NOT_PERMITTED, REFUSED_QUOTA, REFUSED_RULES, REPEATED, STORED, Delay, Published, Will
 from shards.homes import Client, FiredWill, Homes, Outcome
 from shards.incoming import Incoming
-from shards.rows import DELAYED, META, pack_row, read_u64, u64, unpack_row
+from shards.rows import DELAYED, META, pack_row, read_u64, u64, unpack_as, unpack_row
 from shards.timers import DELAYED_DUE, Timer, Timers
 
 _COUNT_ROW = META + b"delayed"
@@ -94,7 +94,7 @@ class Delayed:
         value = draft.get(DELAYED + timer.client)
         if value is None:
             return
-        row = DelayedRow(*unpack_row(value))
+        row = unpack_as(DelayedRow, value)
         draft.delete(DELAYED + timer.client)
         self.count -= 1
         draft.put(_COUNT_ROW, pack_row((self.count,)))

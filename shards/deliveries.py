@@ -64,6 +64,7 @@ from shards.rows import (
     split_client_key,
     successor,
     u64,
+    unpack_as,
     unpack_row,
 )  # fmt: skip
 
@@ -229,7 +230,7 @@ class Deliveries:
         """A row of a subscription is written; most have nothing to do with groups."""
         if value.find(_SHARE, 0, _FILTER_AT_MOST + len(_SHARE)) < 0:
             return
-        row = SubscriptionRow(*unpack_row(value))
+        row = unpack_as(SubscriptionRow, value)
         sub_id = read_u64(suffix)
         if row.state != ACTIVE or not is_shared(row.filter) or sub_id in self._subs_of.get(client, ()):
             return

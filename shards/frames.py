@@ -157,6 +157,7 @@ from shards.queries import (
     UnreadFound,
     told_fields,
 )
+from shards.shapes import maker
 
 # Those of another module that are found here too.
 __all__ = [
@@ -339,12 +340,17 @@ _TELLS: tuple[type[Any], ...] = (
 )  # fmt: skip
 _ASK_CODE = {kind: code for code, kind in enumerate(_ASKS)}
 _TELL_CODE = {kind: code for code, kind in enumerate(_TELLS)}
-_FIELDS_OF_A_LOSS = {_TELL_CODE[kind]: len(kind._fields) for kind in (Polled, RangeRead)}
 _PLAIN: dict[int, type[Any]] = {
     REFUSED: Refused, BEAT: Beat, SUPERSEDED: Superseded, LIVE: Live, FEED_WANT: FeedWant,
     FEED: Feed, FEED_TAKEN: FeedTaken, WORK: Work, GIVEN: Given, GROUP_NEWS: GroupNews, GROUP_MADE: GroupMade,
 }  # fmt: skip
 _PLAIN_CODE = {kind: code for code, kind in _PLAIN.items()}
+
+_make_entry = [maker(kind) for kind in ENTRIES]
+_make_reply = [maker(kind) for kind in REPLIES]
+_make_ask = [maker(kind) for kind in _ASKS]
+_make_told = [maker(kind) for kind in _TELLS]
+_make_plain = {code: maker(kind) for code, kind in _PLAIN.items()}
 
 _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 
@@ -378,7 +384,7 @@ def encode_replies(replies: Iterable[Reply]) -> list[tuple[Any, ...]]:
 
 
 def decode_replies(rows: Iterable[Sequence[Any]]) -> list[Reply]:
-    return [REPLIES[row[0]](*row[1:]) for row in rows]
+    return [_make_reply[row[0]](row[1:]) for row in rows]
 
 
 def decode(data: bytes | memoryview) -> Frame:
@@ -387,33 +393,14 @@ def decode(data: bytes | memoryview) -> Frame:
         row = msgpack.unpackb(data, raw=False, use_list=True, strict_map_key=False)
         kind = row[0]
         if kind == REQUEST:
-            return Request(row[1], [ENTRIES[entry[0]](*entry[1:]) for entry in row[2]])
+            return Request(row[1], [_make_entry[entry[0]](entry[1:]) for entry in row[2]])
         if kind == ANSWER:
             return Answer(row[1], decode_replies(row[2]))
         if kind == QUERY:
-            return Query(row[1], _decode_ask(row[2], row[3]))
+            return Query(row[1], _make_ask[row[2]](row[3]))
         if kind == RESULT:
-            return Result(row[1], None if row[2] < 0 else _decode_told(row[2], row[3]))
-        frame: Frame = _PLAIN[kind](*row[1:])
+            return Result(row[1], None if row[2] < 0 else _make_told[row[2]](row[3]))
+        frame: Frame = _make_plain[kind](row[1:])
         return frame
     except (msgpack.UnpackException, TypeError, IndexError, KeyError, ValueError) as error:
         raise ValueError(f"not a frame of this link: {error}") from None
-
-
-def _decode_ask(code: int, fields: list[Any]) -> Ask:
-    if code == _ASK_CODE[Poll]:
-        fields[1] = Place(*fields[1])
-    ask: Ask = _ASKS[code](*fields)
-    return ask
-
-
-def _decode_told(code: int, fields: list[Any]) -> Told:
-    if code == _TELL_CODE[Polled]:
-        fields[0] = Place(*fields[0])
-        fields[1] = [Segment(*segment) for segment in fields[1]]
-    if len(fields) == _FIELDS_OF_A_LOSS.get(code):
-        fields[-1] = [Gone(*gone) for gone in fields[-1]]
-    elif code == _TELL_CODE[UnreadFound]:
-        fields[0] = [(client, topic_filter, Place(*place)) for client, topic_filter, place in fields[0]]
-    told: Told = _TELLS[code](*fields)
-    return told

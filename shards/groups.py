@@ -144,7 +144,7 @@ class Groups:
             made = self._told(entry.filter)
         elif not group.begun and not group.floor:
             # From here on its member may count on everything, though the group has not begun.
-            self._put(draft, entry.filter, group._replace(floor=tuple([(shard, position) for shard, position in entry.starts])))
+            self._put(draft, entry.filter, group._replace(floor=tuple(entry.starts)))
         if entry.sub_id not in self._members:
             draft.put(MEMBER + u64(entry.sub_id), pack_row((entry.filter,)))
             self._remember(entry.sub_id, entry.filter)

@@ -44,6 +44,7 @@ from shards.rows import (
     pack_session,
     split_client_key,
     successor,
+    unpack_as,
     unpack_row,
 )  # fmt: skip
 from shards.timers import CONNECTION_END, EXPIRY, WILL, Timer, Timers
@@ -130,11 +131,11 @@ class Homes:
         start, end = CONNECTION, successor(CONNECTION)
         while rows := engine.scan(HOME_FAMILY, start, end, 2000):
             for key, value in rows:
-                row = ConnectionRow(*unpack_row(value))
+                row = unpack_as(ConnectionRow, value)
                 if row.ended_ms == 0:
                     client, _ = split_client_key(key)
                     session = engine.get(HOME_FAMILY, client_key(SESSION, client))
-                    found = SessionRow(*unpack_row(session)) if session else None
+                    found = unpack_as(SessionRow, session) if session else None
                     session_id, protocol = (found.session_id, found.protocol) if found else (0, 4)
                     will = Will(*row.will) if row.will else None
                     user = Identity.unpack(row.identity).user.encode()
@@ -163,11 +164,11 @@ class Homes:
 
     def connection(self, draft: Draft, client: bytes) -> ConnectionRow | None:
         value = draft.get(client_key(CONNECTION, client))
-        return ConnectionRow(*unpack_row(value)) if value else None
+        return unpack_as(ConnectionRow, value) if value else None
 
     def session(self, draft: Draft, client: bytes) -> SessionRow | None:
         value = draft.get(client_key(SESSION, client))
-        return SessionRow(*unpack_row(value)) if value else None
+        return unpack_as(SessionRow, value) if value else None
 
     @property
     def away(self) -> int:

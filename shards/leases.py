@@ -34,7 +34,7 @@ from shards.frames import (
     LeasePut,
     LeasesFound,
 )
-from shards.rows import LEASE, pack_row, successor, unpack_row
+from shards.rows import LEASE, pack_row, successor, unpack_as
 from shards.store import Store
 
 LEASES_MAX = 100
@@ -90,7 +90,7 @@ class LeaseTable:
         self._captures = captures
         self._rows: dict[bytes, LeaseRow] = {}
         for key, value in engine.scan(HOME_FAMILY, LEASE, successor(LEASE), LEASES_MAX + 1):
-            self._remember(key[1:], LeaseRow(*unpack_row(value)))
+            self._remember(key[1:], unpack_as(LeaseRow, value))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -211,6 +211,6 @@ class LeaseTable:
         self._captures.capture(f"lease {name.decode(errors='backslashreplace')}", filters)
 
     def check(self, draft: Draft) -> None:
-        rows = {key[1:]: LeaseRow(*unpack_row(value)) for key, value in draft.scan(LEASE, LEASES_MAX + 1)}
+        rows = {key[1:]: unpack_as(LeaseRow, value) for key, value in draft.scan(LEASE, LEASES_MAX + 1)}
         assert rows == self._rows, (rows, self._rows)
         assert len(rows) <= LEASES_MAX

@@ -45,6 +45,7 @@ from shards.rows import (
     split_client_key,
     successor,
     u64,
+    unpack_as,
     unpack_row,
 )  # fmt: skip
 
@@ -187,7 +188,7 @@ class Owners:
             for family in _LOADED:
                 for key, value in draft.scan(client_key(family, client), 1_000_000):
                     rows.append((family, split_client_key(key)[1], value))
-            if rows and rows[-1][0] == PROGRESS and ProgressRow(*unpack_row(rows[-1][2])).losses >= LOSSES_PER_SESSION_MAX:
+            if rows and rows[-1][0] == PROGRESS and unpack_as(ProgressRow, rows[-1][2]).losses >= LOSSES_PER_SESSION_MAX:
                 # Of the losses only the last row that there can be is ever changed.
                 last = u64(LOSSES_PER_SESSION_MAX)
                 rows.append((LOSS, last, draft.get(client_key(LOSS, client, last)) or b""))

@@ -86,7 +86,7 @@ class Reader:
 
     def range(self, ask: ReadRange, watermark: int) -> RangeRead:
         """The messages of a range, as they were told the first time."""
-        streams = [(generation, static) for generation, static in ask.streams]
+        streams = ask.streams
         try:
             if ask.merged:
                 found = self._store.read_range(ask.filter, streams, ask.after, min(ask.upto, watermark))

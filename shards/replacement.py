@@ -18,7 +18,7 @@ from shards.generations import GenerationId, GenerationInfo
 from shards.housekeeping import POSITION_ROW
 from shards.layouts.registry import layout_named
 from shards.options import StoreOptions
-from shards.rows import OWNER, ROUTE, SUBSCRIPTION, SubscriptionRow, pack_row, split_client_key, successor, u64, unpack_row
+from shards.rows import OWNER, ROUTE, SUBSCRIPTION, SubscriptionRow, pack_row, split_client_key, successor, u64, unpack_as
 
 POSITIONS_PER_INCARNATION = 1 << 52
 """Microseconds of 142 years."""
@@ -36,7 +36,7 @@ def routes_of_home(engine: Engine) -> Iterator[Route]:
     while rows := engine.scan(HOME_FAMILY, start, successor(SUBSCRIPTION), _ROWS_PER_WRITE):
         for key, value in rows:
             client, suffix = split_client_key(key)
-            row = SubscriptionRow(*unpack_row(value))
+            row = unpack_as(SubscriptionRow, value)
             # One that is just being added has no start yet, and is added everywhere by its home.
             if row.starts:
                 yield int.from_bytes(suffix, "big"), row.filter, client

@@ -40,13 +40,17 @@ session actor that owns the sessions (u p r q w x; an ended session's are erased
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 
 from shards.frames import Place
+from shards.shapes import maker
 
+N = TypeVar("N", bound=NamedTuple)
+
+_makers: dict[type[Any], Callable[[Sequence[Any]], Any]] = {}
 _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 _u16 = struct.Struct(">H")
 _u64 = struct.Struct(">Q")
@@ -97,6 +101,15 @@ def unpack_row(value: bytes) -> list[Any]:
     if row[0] != ROW_VERSION:
         raise ValueError(f"row of version {row[0]} found, {ROW_VERSION} is the newest this program reads")
     return list(row[1:])
+
+
+def unpack_as(kind: type[N], value: bytes) -> N:
+    """A row of this kind.  Raises ValueError or TypeError for one that is not."""
+    make = _makers.get(kind)
+    if make is None:
+        make = _makers[kind] = maker(kind)
+    made: N = make(unpack_row(value))
+    return made
 
 
 def pack_subscription(row: SubscriptionRow) -> bytes:
@@ -193,8 +206,7 @@ def pack_group(row: GroupRow) -> bytes:
 
 
 def unpack_group(value: bytes) -> GroupRow:
-    row = GroupRow(*unpack_row(value))
-    return row._replace(lays=tuple(row.lays), floor=tuple([(shard, position) for shard, position in row.floor]))
+    return unpack_as(GroupRow, value)
 
 
 ADDING, ACTIVE = 0, 1
@@ -318,4 +330,4 @@ def pack_place(place: Place) -> bytes:
 
 
 def unpack_place(value: bytes) -> Place:
-    return Place(*unpack_row(value))
+    return unpack_as(Place, value)

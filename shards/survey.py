@@ -51,6 +51,7 @@ from shards.rows import (
     client_key,
     split_client_key,
     successor,
+    unpack_as,
     unpack_place,
     unpack_row,
 )  # fmt: skip
@@ -155,7 +156,7 @@ class Survey:
             places[key[1:]] = unpack_place(value).cut
         for key, value in self._home(SUBSCRIPTION, successor(SUBSCRIPTION)):
             client, _ = split_client_key(key)
-            row = SubscriptionRow(*unpack_row(value))
+            row = unpack_as(SubscriptionRow, value)
             for shard, start in row.starts:
                 yield Unread(client, row.filter, shard, places.get(key[1:] + bytes((shard,)), start))
 
@@ -163,7 +164,7 @@ class Survey:
         """(client, loss) of the sessions at home here, or of one client."""
         prefix = LOSS if client is None else client_key(LOSS, client)
         for key, value in self._home(prefix, successor(prefix)):
-            yield split_client_key(key)[0], LossRow(*unpack_row(value))
+            yield split_client_key(key)[0], unpack_as(LossRow, value)
 
     # ---- messages
 

@@ -48,7 +48,7 @@ from shards.rows import (
     pack_session,
     split_client_key,
     successor,
-    unpack_row,
+    unpack_as,
 )  # fmt: skip
 from shards.timers import DELAYED_DUE, EXPIRY, Timers
 
@@ -134,7 +134,7 @@ class Sweep:
         homes = self._homes
         for key, value in rows:
             client, _ = split_client_key(key)
-            row = SessionRow(*unpack_row(value))
+            row = unpack_as(SessionRow, value)
             if client in homes.live:
                 continue
             if not row.due_ms and row.expiry_s != EXPIRY_NEVER:
@@ -157,7 +157,7 @@ class Sweep:
     def _connections(self, draft: Draft, rows: _Rows) -> bytes:
         for key, value in rows:
             client, _ = split_client_key(key)
-            row = ConnectionRow(*unpack_row(value))
+            row = unpack_as(ConnectionRow, value)
             if row.ended_ms and client not in self._homes.live:
                 self._want_timers(draft, client, row, self._homes.session(draft, client), "connection")
         return rows[-1][0] + b"\x00"

@@ -37,8 +37,8 @@ from shards.rows import (
     read_u64,
     split_client_key,
     successor,
+    unpack_as,
     unpack_place,
-    unpack_row,
 )  # fmt: skip
 from shards.store import GenerationDropped, Store, Stream
 
@@ -68,7 +68,7 @@ def page(draft: Draft, ask: Unread, token: int) -> UnreadFound:
             client, _ = split_client_key(key)
             start = key + b"\x00"
             looked += 1
-            if SessionRow(*unpack_row(value)).memory == 0:
+            if unpack_as(SessionRow, value).memory == 0:
                 looked += _session(draft, ask, token, client, behind, holding)
             if looked >= ask.rows_max:
                 break
@@ -89,7 +89,7 @@ def _session(draft: Draft, ask: Unread, token: int, client: bytes, behind: list[
     subscription_rows = draft.scan(client_key(SUBSCRIPTION, client), _ROWS_OF_SESSION)
     for key, value in subscription_rows:
         sub_id = read_u64(split_client_key(key)[1])
-        row = SubscriptionRow(*unpack_row(value))
+        row = unpack_as(SubscriptionRow, value)
         if row.state == ADDING:
             # Where it begins is not known yet.  One that a former owner was making is never finished.
             holds |= token_of_sub(sub_id) == token & 0xFFFFFFFF
@@ -103,7 +103,7 @@ def _session(draft: Draft, ask: Unread, token: int, client: bytes, behind: list[
                     behind.append((client, row.filter, place))
     range_rows = draft.scan(client_key(RANGE, client), _ROWS_OF_SESSION)
     for _, value in range_rows:
-        under_way = RangeRow(*unpack_row(value))
+        under_way = unpack_as(RangeRow, value)
         holds |= under_way.shard == ask.shard and any(generation == ask.generation for generation, _ in under_way.streams)
     if holds:
         holding.append(client)

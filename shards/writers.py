@@ -27,7 +27,7 @@ from shards.engine import HOME_FAMILY, Engine
 from shards.entries import APPEND_FORBIDDEN, APPEND_FULL, APPEND_REPEATED, APPEND_SENSELESS, APPEND_TAKEN, Append, Appended
 from shards.frames import Live
 from shards.publishing import Publishing
-from shards.rows import WRITER, pack_row, successor, unpack_row
+from shards.rows import WRITER, pack_row, successor, unpack_as
 from shards.slots import SlotTable
 
 WRITERS_MAX = 10_000
@@ -74,7 +74,7 @@ class Writers:
         self.repeated = 0
         """Blocks that had been taken before, since the start."""
         found = engine.scan(HOME_FAMILY, WRITER, successor(WRITER), WRITERS_MAX + 1)
-        for key, row in sorted(((key, WriterRow(*unpack_row(value))) for key, value in found), key=lambda each: each[1].used_ms):
+        for key, row in sorted(((key, unpack_as(WriterRow, value)) for key, value in found), key=lambda each: each[1].used_ms):
             self._rows[key[1:]] = row
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class Writers:
         return len(self._rows) < WRITERS_MAX
 
     def check(self, draft: Draft) -> None:
-        rows = {key[1:]: WriterRow(*unpack_row(value)) for key, value in draft.scan(WRITER, WRITERS_MAX + 1)}
+        rows = {key[1:]: unpack_as(WriterRow, value) for key, value in draft.scan(WRITER, WRITERS_MAX + 1)}
         assert rows == self._rows, (rows, self._rows)
         used = [row.used_ms for row in self._rows.values()]
         assert used == sorted(used) and len(used) <= WRITERS_MAX

@@ -16,7 +16,7 @@ from actors.inquiry.homes import AFTER, WHOLE_VALUE, Cursor, Found, alone, found
 from sessions.inquiry_frames import CLIENTS_MAX, ConnectionsOf, ConnectionsTold, Kick, Kicked, OpenConnection
 from shards.ids import EXPIRY_NEVER
 from shards.queries import Rows
-from shards.rows import CONNECTION, SESSION, ConnectionRow, SessionRow, client_key, successor, unpack_row
+from shards.rows import CONNECTION, SESSION, ConnectionRow, SessionRow, client_key, successor, unpack_as
 
 COUNT_MAX = CLIENTS_MAX
 _FAMILIES = (CONNECTION, SESSION)
@@ -167,8 +167,8 @@ def shown(text: bytes) -> str:
 
 def _clients(shard: int, found: Found, upto: bytes | None) -> list[AtHome]:
     """found: rows of connections, and of sessions."""
-    connected = {key[1:]: ConnectionRow(*unpack_row(value)) for key, value, _ in found.rows[0]}
-    having = {key[1:]: SessionRow(*unpack_row(value)) for key, value, _ in found.rows[1]}
+    connected = {key[1:]: unpack_as(ConnectionRow, value) for key, value, _ in found.rows[0]}
+    having = {key[1:]: unpack_as(SessionRow, value) for key, value, _ in found.rows[1]}
     keys = sorted({*connected, *having})
     return [AtHome(key[2:], shard, connected.get(key), having.get(key)) for key in keys if upto is None or key <= upto]
 

@@ -27,7 +27,7 @@ from actors.inquiry.subscriptions import Kept, kept_by
 from actors.inquiry.unread import FilterPlace, Rest, Unreads
 from sessions.inquiry_frames import CLIENTS_MAX, ROWS_MAX, LoadedSession, PlacesOf, PlacesTold, SessionsOf, SessionsTold
 from shards.queries import Place, RetentionFound, RetentionState
-from shards.rows import PROGRESS, RANGE, ProgressRow, RangeRow, client_key, split_client_key, unpack_row
+from shards.rows import PROGRESS, RANGE, ProgressRow, RangeRow, client_key, split_client_key, unpack_as
 
 NO_GENERATION: Final = 0
 """They are numbered from 1."""
@@ -220,12 +220,12 @@ class _UnderWay:
     """What was given to sessions and is not finished, by their rows."""
 
     def __init__(self, found: Found) -> None:
-        self._progress = {split_client_key(key)[0]: ProgressRow(*unpack_row(value)) for key, value, _ in found.rows[0]}
+        self._progress = {split_client_key(key)[0]: unpack_as(ProgressRow, value) for key, value, _ in found.rows[0]}
         self._ranges: dict[bytes, list[RangeRow]] = {}
         self.generations: dict[int, int] = {}
         """By shard, the newest that something is under way of."""
         for key, value, _ in found.rows[1]:
-            row = RangeRow(*unpack_row(value))
+            row = unpack_as(RangeRow, value)
             self._ranges.setdefault(split_client_key(key)[0], []).append(row)
             if row.shard >= 0:
                 self.generations[row.shard] = max([self.generations.get(row.shard, NO_GENERATION), *(number for number, _ in row.streams)])

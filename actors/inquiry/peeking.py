@@ -27,7 +27,7 @@ from sessions.ranges import COPIES, GIVEN, Terms
 from shards.generations import GenerationDropped, GenerationId
 from shards.messages import RETAIN, header
 from shards.queries import Place
-from shards.rows import PROGRESS, RANGE, ProgressRow, RangeRow, client_key, unpack_row
+from shards.rows import PROGRESS, RANGE, ProgressRow, RangeRow, client_key, unpack_as
 from shards.store import Stream
 
 COUNT_MAX: Final = 1_000
@@ -88,10 +88,10 @@ async def peek(
     places = {(one.sub_id, shard): place for one in wanted for shard, place in one.places.items()}
     if connected:
         places = await _places_now(asking, there.shard, there.client, places, missing)
-    progress = ProgressRow(*unpack_row(rows.rows[1][0][1])) if rows.rows[1] else ProgressRow(1, 0, 1, 0, 0, 1, 0, [])
+    progress = unpack_as(ProgressRow, rows.rows[1][0][1]) if rows.rows[1] else ProgressRow(1, 0, 1, 0, 0, 1, 0, [])
     told = _Telling(there.client, progress, count_max, payload)
     for _, value, _ in rows.rows[0]:
-        row = RangeRow(*unpack_row(value))
+        row = unpack_as(RangeRow, value)
         if told.room and (filter is None or row.filter == filter.encode()):
             await _given(stored, told, row, missing)
     by_shard: dict[int, list[tuple[Kept, Place]]] = {}

@@ -20,7 +20,7 @@ from shards.rows import (
     ProgressRow,
     client_key,
     split_client_key,
-    unpack_row,
+    unpack_as,
 )
 
 _QUESTIONS_MAX = 20
@@ -137,7 +137,7 @@ async def _sessions(asking: Asking, rows: Found, shard: int, clients: Sequence[A
         for key, _, _ in found:
             client = split_client_key(key)[0]
             of_client[client] = of_client.get(client, 0) + 1
-    progress = {split_client_key(key)[0]: ProgressRow(*unpack_row(value)) for key, value, _ in more.rows[3]}
+    progress = {split_client_key(key)[0]: unpack_as(ProgressRow, value) for key, value, _ in more.rows[3]}
     live = await connections(asking, having, missing)
     loaded: dict[bytes, LoadedSession] = {}
     for start in range(0, len(having), CLIENTS_MAX):

@@ -13,7 +13,7 @@ from sessions.inquiry_frames import ROWS_MAX, SubscriptionsOf, SubscriptionsTold
 from shards.queries import Place
 from shards.rows import ACTIVE, PLACE, SUBSCRIPTION, SubscriptionRow
 
-from shards.rows import client_key, read_u64, split_client_key, unpack_place, unpack_row  # isort: skip
+from shards.rows import client_key, read_u64, split_client_key, unpack_place, unpack_as  # isort: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ async def kept_by(asking: Asking, shard: int, clients: Sequence[bytes], missing:
     kept: dict[bytes, list[Kept]] = {client: [] for client in clients}
     for key, value, _ in found.rows[0]:
         client, suffix = split_client_key(key)
-        row = SubscriptionRow(*unpack_row(value))
+        row = unpack_as(SubscriptionRow, value)
         if client in kept and row.state == ACTIVE:
             sub_id = read_u64(suffix)
             # A place that was never moved has no row yet.

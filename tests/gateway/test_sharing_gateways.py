@@ -35,14 +35,12 @@ def online(linked: Linked, index: int, name: str, filter: bytes) -> Client:
 
 
 def test_frames_with_groups_are_read_back() -> None:
-    """The rows come back as lists, which is how their readers take them."""
+    """As they were."""
     frames: list[Frame] = [
         Interest(2, False, [b"x"], [], [], [], [(GROUP, 3), (OTHER, 0)]),
         Forward(b"p", 7, b"\0\2", [b"a", b"b"], [b"\0", b"\0"], [ForGroups(1, False, [GROUP, OTHER])]),
     ]
-    interest, forward = [decode(encode(frame)) for frame in frames]
-    assert interest == Interest(2, False, [b"x"], [], [], [], [[GROUP, 3], [OTHER, 0]])  # type: ignore[list-item]
-    assert forward == Forward(b"p", 7, b"\0\2", [b"a", b"b"], [b"\0", b"\0"], [[1, False, [GROUP, OTHER]]])  # type: ignore[list-item]
+    assert repr([decode(encode(frame)) for frame in frames]) == repr(frames)
 
 
 def test_other_gateways_are_told_how_many_members_there_are() -> None:

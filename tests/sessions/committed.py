@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sessions.frames import Deliver, Frame, SendPubrel
-from shards.rows import PROGRESS, RANGE, ProgressRow, RangeRow, unpack_row
+from shards.rows import PROGRESS, RANGE, ProgressRow, RangeRow, unpack_as
 
 Rows = Mapping[tuple[bytes, bytes], bytes]
 
@@ -26,7 +26,7 @@ def check_committed(frame: Frame, rows_of: Callable[[int], Rows]) -> None:
             progress = _progress(rows)
             if not qos2 or progress is None:
                 continue
-            ranges = [RangeRow(*unpack_row(value)) for (family, _), value in rows.items() if family == RANGE]
+            ranges = [unpack_as(RangeRow, value) for (family, _), value in rows.items() if family == RANGE]
             for packet_id in qos2:
                 number = progress.committed2 + 1 + (packet_id - 0x8000 - progress.committed2 - 1) % 0x8000
                 assert number <= progress.sent2 < progress.next2, f"PUBLISH {packet_id} is not committed as sent"
@@ -35,4 +35,4 @@ def check_committed(frame: Frame, rows_of: Callable[[int], Rows]) -> None:
 
 def _progress(rows: Rows) -> ProgressRow | None:
     row = rows.get((PROGRESS, b""))
-    return ProgressRow(*unpack_row(row)) if row else None
+    return unpack_as(ProgressRow, row) if row else None

@@ -31,7 +31,7 @@ from sessions.idle import NEVER_MS
 from sessions.live_frames import Interest
 from sessions.options import SessionOptions
 from shards.frames import Commit, Entry, FeedTaken, FeedWant, Own, Poll
-from shards.rows import LOSS, PROGRESS, RANGE, LossRow, ProgressRow, RangeRow, read_u64, unpack_row
+from shards.rows import LOSS, PROGRESS, RANGE, LossRow, ProgressRow, RangeRow, read_u64, unpack_as
 from shards.slots import SlotTable
 from tests.sessions.model_shard import ModelShard
 
@@ -233,11 +233,11 @@ class Script:
     def loss_rows(self, client: bytes = CLIENT) -> list[tuple[int, LossRow]]:
         """With their numbers."""
         rows = self.shards[self.slots.shard_of(client)].rows[client]
-        return [(read_u64(suffix), LossRow(*unpack_row(value))) for (family, suffix), value in sorted(rows.items()) if family == LOSS]
+        return [(read_u64(suffix), unpack_as(LossRow, value)) for (family, suffix), value in sorted(rows.items()) if family == LOSS]
 
     def range_rows(self, client: bytes = CLIENT) -> list[RangeRow]:
         rows = self.shards[self.slots.shard_of(client)].rows[client]
-        return [RangeRow(*unpack_row(value)) for (family, _), value in sorted(rows.items()) if family == RANGE]
+        return [unpack_as(RangeRow, value) for (family, _), value in sorted(rows.items()) if family == RANGE]
 
 
 def families(commit: Commit) -> str:

@@ -29,7 +29,7 @@ def segment() -> Segment:
     values = [
         encode_message(1, 1, b"p", topic, b"\x00" + payload) for topic, payload in ((b"a", b"1"), (b"a", b"2"), (b"b", b"3"), (b"b", b"4"))
     ]
-    return Segment([list(A), list(B)], 0, HORIZON, False, [10, 60, 20, 70], values, [2, 2])  # type: ignore[list-item]
+    return Segment([A, B], 0, HORIZON, False, [10, 60, 20, 70], values, [2, 2])
 
 
 def taken(options: int, ends: bool = False) -> list[Part]:

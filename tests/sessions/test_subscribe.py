@@ -24,7 +24,7 @@ from shards.rows import (
     pack_row,
     pack_subscription,
     u64,
-    unpack_row,
+    unpack_as,
 )
 from tests.sessions.scripted import CLIENT, GATEWAY, Script, families
 
@@ -129,7 +129,7 @@ def test_qos_0_makes_no_route_and_no_place() -> None:
     s.tick()
     (commit,) = s.commits()
     assert families(commit) == "qu"
-    assert SubscriptionRow(*unpack_row(commit.puts[0][2])) == (b"#", 0, 1, 4, ACTIVE, [], ())
+    assert unpack_as(SubscriptionRow, commit.puts[0][2]) == (b"#", 0, 1, 4, ACTIVE, [], ())
     assert s.commit() == [ToGateway(GATEWAY, Subacked(conn, 1, [0]))]
     assert s.tick() == []
 

@@ -64,7 +64,7 @@ def test_late_frames_of_an_older_connection_have_no_effect() -> None:
     old = connect(h, b"c", expiry_s=60, will=Will(b"w", 1, False, 0, b"\0gone")).conn
     new = connect(h, b"c", expiry_s=60, link=3)
     assert new.present and new.conn > old
-    assert h.take(G, Superseded) == [Superseded([[b"c", old]])]  # type: ignore[list-item]
+    assert h.take(G, Superseded) == [Superseded([(b"c", old)])]
     position = route(h, b"#")
     assert h.ask(G, publish(b"c", old, b"t"), Release(b"c", old, [1]), Disconnect(b"c", old, LOST, None)) == [
         Published(True, b""), Released(True, b""), Disconnected(True),
@@ -182,7 +182,7 @@ def test_an_ended_session_leaves_work_until_it_is_done(how: str) -> None:
             h.reopen()
             h.link(S, "session", "s0:a")
             h.tick(10_001)
-    assert h.take(S, Work) == [Work([[b"c", 7, b"t"]], owned.token)]  # type: ignore[list-item]
+    assert h.take(S, Work) == [Work([(b"c", 7, b"t")], owned.token)]
     h.reopen()
     h.link(S, "session", "s1:a")
     (again,) = h.ask(S, Own())
@@ -289,7 +289,7 @@ def test_work_that_was_pushed_while_the_owner_was_away_is_told_when_it_links_aga
     connect(h, b"c", expiry_s=10, clean=True)
     h.link(9, "session", "s0:a")
     h.tick()
-    assert h.take(9, Work) == [Work([[b"c", 7, b"t"]], owned.token)]  # type: ignore[list-item]
+    assert h.take(9, Work) == [Work([(b"c", 7, b"t")], owned.token)]
 
 
 def test_work_goes_to_the_successor_of_an_owner_that_is_gone() -> None:
@@ -305,7 +305,7 @@ def test_work_goes_to_the_successor_of_an_owner_that_is_gone() -> None:
     h.unlink(S)
     connect(h, b"c", expiry_s=10, clean=True)
     h.tick()
-    assert [told for told in h.take(8, Work) if told.work] == [Work([[b"c", 7, b"t"]], owned.token)]  # type: ignore[list-item]
+    assert [told for told in h.take(8, Work) if told.work] == [Work([(b"c", 7, b"t")], owned.token)]
     assert h.take(7, Work) == []
 
 
@@ -323,7 +323,7 @@ def test_work_waits_for_an_owner_that_is_away_and_does_not_go_to_the_one_before_
     assert h.take(S, Work) == []
     h.link(9, "session", "s0:b")
     h.tick()
-    assert h.take(9, Work) == [Work([[b"c", 7, b"t"]], owned.token)]  # type: ignore[list-item]
+    assert h.take(9, Work) == [Work([(b"c", 7, b"t")], owned.token)]
 
 
 def test_who_is_replaced_is_told_and_the_one_who_is_left_is_the_next() -> None:

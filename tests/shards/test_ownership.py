@@ -13,7 +13,7 @@ from shards.frames import LOST, Connect, Connected, Disconnect, Live, Own, Owned
 from shards.homes import Outcome
 from shards.ids import EXPIRY_NEVER
 from shards.ownership import NOT_YOURS
-from shards.rows import META, SESSION, SLOT, SessionRow, client_key, pack_session, unpack_row
+from shards.rows import META, SESSION, SLOT, SessionRow, client_key, pack_session, unpack_as
 from shards.timers import WILL as WILL_TIMER
 from shards.timers import Timer
 from tests.shards.harness import G, Harness, S, linked
@@ -105,11 +105,11 @@ def test_a_session_from_before_is_of_who_comes_first(user: str, clean: bool) -> 
     """Its row says of nobody; from then on it says whose it is, and the log has it."""
     h, made = make("", "away")
     key = client_key(SESSION, b"c")
-    row = SessionRow(*unpack_row(h.engine.get(HOME_FAMILY, key) or b""))
+    row = unpack_as(SessionRow, h.engine.get(HOME_FAMILY, key) or b"")
     h.engine.write([(HOME_FAMILY, key, pack_session(row._replace(user=None)))])
     reply = come(h, entry(user, clean))
     assert reply.present == (not clean) and reply.conn > made.conn
-    assert SessionRow(*unpack_row(h.engine.get(HOME_FAMILY, key) or b"")).user == user.encode()
+    assert unpack_as(SessionRow, h.engine.get(HOME_FAMILY, key) or b"").user == user.encode()
     assert h.notices == ([Adopted(b"c", b"ann")] if user and not clean else [])
     assert come(h, entry("bob", clean)).refused == NOT_YOURS
 

@@ -162,7 +162,7 @@ def test_a_session_that_is_destroyed_brings_it_at_once(connected: bool) -> None:
         h.ask(G, Disconnect(b"c", made.conn, LOST, None))
     assert h.ask(S, Disconnect(b"c", made.session_id + 1, DESTROYED, None)) == [Disconnected(True)] and come(h) == []
     assert h.ask(S, Disconnect(b"c", made.session_id, DESTROYED, None)) == [Disconnected(False)]
-    assert h.take(G, Superseded) == ([Superseded([[b"c", made.conn]])] if connected else [])  # type: ignore[list-item]
+    assert h.take(G, Superseded) == ([Superseded([(b"c", made.conn)])] if connected else [])
     assert h.ask(S, Disconnect(b"c", made.session_id, DESTROYED, None)) == [Disconnected(True)]
     h.pass_time(700 * SECOND)
     assert come(h) == [b"w"]

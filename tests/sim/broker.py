@@ -13,7 +13,7 @@ from gateway.core import GatewayCore
 from sessions.core import SessionCore
 from shards.core import ShardCore
 from shards.engine import HOME_FAMILY
-from shards.rows import SESSION, SessionRow, client_key, unpack_row
+from shards.rows import SESSION, SessionRow, client_key, unpack_as
 from shards.slots import SlotTable
 from tests.sim.disk import Disk
 from tests.sim.gateway_part import GatewayPart, GatewaySetting
@@ -130,7 +130,7 @@ class Broker:
     def session_of(self, client: bytes) -> int:
         """The id of the session that the client's home has on its disk; 0: none."""
         value = self.disks[self._slots.shard_of(client)].engine.get(HOME_FAMILY, client_key(SESSION, client))
-        return SessionRow(*unpack_row(value)).session_id if value else 0
+        return unpack_as(SessionRow, value).session_id if value else 0
 
     def memory_of(self, client: bytes) -> tuple[int, int]:
         """The owner token in the row of a client's session, and the newest one that its home has given.  While a replaced actor
@@ -139,7 +139,7 @@ class Broker:
         value = self.disks[shard].engine.get(HOME_FAMILY, client_key(SESSION, client))
         newest = max((token for of, token in self._tokens if of == shard), default=0)
         crowded = bool(self.places["session", shard % self.shape.n_sessions].zombies)
-        return SessionRow(*unpack_row(value)).memory if value else 0, newest + crowded
+        return unpack_as(SessionRow, value).memory if value else 0, newest + crowded
 
     # ------------------------------------------------------------------ what faults do
 

@@ -28,7 +28,7 @@ from shards.frames import (
     Result,
 )
 from shards.options import STRATEGIES
-from shards.rows import GROUP, ROUTE, SESSION, SUBSCRIPTION, GroupRow, SubscriptionRow, client_key, u64, unpack_group, unpack_row
+from shards.rows import GROUP, ROUTE, SESSION, SUBSCRIPTION, GroupRow, SubscriptionRow, client_key, u64, unpack_as, unpack_group
 from tests.sim.asker import Asker
 from tests.sim.broker import Plant
 from tests.sim.process import Process
@@ -109,7 +109,7 @@ class Declaring(Sharing):
         value = self.broker.disks[self.home_of(filter)].engine.get(HOME_FAMILY, client_key(SUBSCRIPTION, filter, u64(group)))
         if value is None:
             raise Violation(f"kept: {filter.decode()} has no subscription")
-        starts = dict(SubscriptionRow(*unpack_row(value)).starts)
+        starts = dict(unpack_as(SubscriptionRow, value).starts)
         late = [shard for shard, position in upto.items() if starts.get(shard, position + 1) > position]
         if late:
             raise Violation(f"kept: {filter.decode()} begins at {starts}, and held when shards were at {upto}")
