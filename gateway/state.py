@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from access.denials import Denials
 from access.rights import Right
@@ -33,16 +33,16 @@ KEEP_ALIVE_LOOK_MS = 30_000
 class Deadline:
     """Something a connection may be late with."""
 
-    CONNECT = "connect"
-    CONNACK = "connack"
-    HOME = "home"
+    CONNECT: Final = "connect"
+    CONNACK: Final = "connack"
+    HOME: Final = "home"
     """Not late: its home is to be asked again."""
-    KEEP_ALIVE = "keep alive"
-    SECOND = "second"
+    KEEP_ALIVE: Final = "keep alive"
+    SECOND: Final = "second"
     """Its second session (gateway.second)."""
-    RATE = "rate"
+    RATE: Final = "rate"
     """Not late: its debt is paid."""
-    STOP = "stop"
+    STOP: Final = "stop"
 
 
 Token = tuple[str, int]

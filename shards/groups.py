@@ -265,7 +265,7 @@ def _is_sensible(entry: Declare) -> bool:
     except ProtocolError:
         return False
     known = entry.since in (LATEST, EARLIEST) or (entry.since == WALL and entry.since_value >= 0)
-    return is_shared(entry.filter) and known and 0 < len(entry.said) <= _WORDS_MAX and entry.strategy in ("", *STRATEGIES)
+    return is_shared(entry.filter) and known and 0 < len(entry.said) <= _WORDS_MAX and (not entry.strategy or entry.strategy in STRATEGIES)
 
 
 def _all(engine: Engine, family: bytes) -> list[tuple[bytes, bytes]]:

@@ -119,8 +119,8 @@ class Batch(NamedTuple):
 
     first: int
     last: int
-    offsets: memoryview
-    ends: memoryview
+    offsets: Sequence[int]
+    ends: Sequence[int]
     value: bytes
 
     def index_after(self, position: int) -> int:
