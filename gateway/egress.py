@@ -109,16 +109,10 @@ class Egress:
     ) -> None:  # fmt: skip
         """A plugin has the word: one by one, as that comes."""
         for at, index in enumerate(indexes):
+            row = slice(at, at + 1)
             topic, body, _, _ = frame.messages[index]
             send = partial(
-                self._deliver_with_care,
-                asker.connection,
-                frame,
-                templates,
-                indexes[at : at + 1],
-                packet_ids[at : at + 1],
-                firsts[at : at + 1],
-                identifiers[at : at + 1],
+                self._deliver_with_care, asker.connection, frame, templates, indexes[row], packet_ids[row], firsts[row], identifiers[row]
             )
             self._asking.later(asker, topic, len(topic) + len(body), send, droppable=not packet_ids[at])
         self._asking.drain(asker)

@@ -155,7 +155,7 @@ class _Filled:
         start, stop = batch.index_after(self.place), batch.index_after(self.upto)
         if start >= stop:
             return
-        ends = list(batch.ends[start:stop])
+        ends = batch.ends[start:stop].tolist()
         begins = [batch.ends[start - 1] if start else batch_header_bytes(len(batch.offsets)), *ends]
         positions = np.asarray(batch.offsets[start:stop]).astype(np.uint64) + np.uint64(batch.first)
         self.take(positions, [value[begin:end] for begin, end in zip(begins, ends, strict=False)])

@@ -119,8 +119,8 @@ class Batch(NamedTuple):
 
     first: int
     last: int
-    offsets: Sequence[int]
-    ends: Sequence[int]
+    offsets: memoryview
+    ends: memoryview
     value: bytes
 
     def index_after(self, position: int) -> int:
