@@ -3,7 +3,7 @@
 A and B are results files, or commits whose results are in `benchmarks/results` (of several files all count). Compared is the median CPU per
 message of the processes a message passes, for each scenario and variant that both have; more than 15 % more is a regression. The change of
 mosquitto in the same two runs stands beside it: it has not changed, so what it shows is the machine. Exit code 0: no regression; 1: one at
-least; 2: nothing to compare. Too few microseconds to tell from the 10 ms steps of the CPU account are shown and decide nothing.
+least; 2: nothing to compare. What took less CPU than ten of the steps in which older results count is shown and decides nothing.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_CPU_CLOCK_OF_PROCESS = 2
 
 Groups = Mapping[str, Sequence[int]]
 
@@ -43,8 +44,11 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class _Process:
+    """own_ticks: of itself, cut off to whole ones.  ended_ticks: of its children that have ended."""
+
     parent: int
-    cpu_ticks: int
+    own_ticks: int
+    ended_ticks: int
 
 
 def _processes() -> dict[int, _Process]:
@@ -56,8 +60,18 @@ def _processes() -> dict[int, _Process]:
                 fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue  # ended while we looked
-            found[int(entry)] = _Process(int(fields[1]), sum(map(int, fields[11:15])))
+            found[int(entry)] = _Process(int(fields[1]), sum(map(int, fields[11:13])), sum(map(int, fields[13:15])))
     return found
+
+
+def _cpu_s(pid: int, process: _Process) -> float:
+    """Its own by its clock, which counts in nanoseconds (`clock_getcpuclockid(3)`): a tick of 10 ms is a microsecond a message in a run of
+    ten thousand. One that has just ended has no clock any more."""
+    try:
+        own_s = time.clock_gettime((~pid << 3) | _CPU_CLOCK_OF_PROCESS)
+    except OSError:
+        own_s = process.own_ticks / _TICKS_PER_S
+    return own_s + process.ended_ticks / _TICKS_PER_S
 
 
 def descendants(roots: Sequence[int], parents: Mapping[int, int]) -> set[int]:
@@ -83,7 +97,7 @@ def measure(groups: Groups) -> dict[str, Used]:
     for name, roots in groups.items():
         members = descendants(roots, parents)
         out[name] = Used(
-            cpu_s=sum(processes[pid].cpu_ticks for pid in members) / _TICKS_PER_S,
+            cpu_s=sum(_cpu_s(pid, processes[pid]) for pid in members),
             pss_bytes=sum(_number(f"/proc/{pid}/smaps_rollup", "Pss:") * 1024 for pid in members),
             written_bytes=sum(_number(f"/proc/{pid}/io", "write_bytes:") for pid in members),
         )

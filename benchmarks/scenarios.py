@@ -111,7 +111,7 @@ def offline(setting: Setting, options: Options) -> list[Result]:
 
 def sessions(setting: Setting, options: Options) -> list[Result]:
     """The same store for one offline session and for many, on one wildcard or (`own_topics`) each on a topic of its own."""
-    # One session takes any amount at little cost, and too few messages would drown in the 10 ms steps of the CPU account.
+    # One session takes any amount at little cost, and too few messages would drown in what a broker does anyway.
     enough = max(options.messages, 20_000)
     return [
         _offline("one-session", setting, options, 1, seconds=0, messages=enough, drain_measured=False),

@@ -34,7 +34,7 @@ def standard_set(*, quick: bool, repeats: int) -> list[Turn]:
     seconds = 1.5 if quick else 3.0
     timed = Options(seconds=seconds, hard_s=60)
     stored = Options(messages=20_000 if quick else 60_000, hard_s=60)
-    # The CPU account has steps of 10 ms, and a store for many sessions is cheap here: fewer messages could not tell 10 % from noise.
+    # A store for many sessions is cheap here: fewer messages could not tell 10 % from what a broker does anyway.
     stored_for_many = 60_000 if quick else 150_000
     many = Options(messages=stored_for_many, sessions=200 if quick else 1000, topics=10, sessions_drained=3, hard_s=90)
     # mosquitto keeps a copy for each session: what costs Holdfast one store costs it a thousand, so it gets fewer messages.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,15 @@ def test_cpu_of_a_child_that_has_ended_is_counted() -> None:
     subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True)
     spent = meter.measure({"me": [os.getpid()]})["me"].cpu_s - before
     assert 0.28 <= spent < 3
+
+
+def test_cpu_is_counted_more_finely_than_in_ticks() -> None:
+    """A run of ten thousand messages is over in a few of them."""
+    times = os.times()
+    ended_s = times.children_user + times.children_system
+    before = time.process_time()
+    used_s = meter.measure({"me": [os.getpid()]})["me"].cpu_s - ended_s
+    assert before <= used_s + 1e-6 and used_s - 1e-6 <= time.process_time()
 
 
 def test_memory_and_bytes_written_are_those_of_the_group() -> None:
