@@ -102,6 +102,21 @@ sim: env ## the simulator: SEED=n for one history, SEEDS=n for that many
 fuzz: env ## a million hostile connections to a real broker; goes on where it was ended; ARGS=--help for more
 	@$(BIN)/python -m tests.broker.fuzzing $(ARGS)
 
+# ------------------------------------------------------------------------------------------ compiled
+
+COMPILED := build/compiled
+.PHONY: wheel-compiled test-compiled
+wheel-compiled: env ## the last commit as a wheel in dist, with what is pure compiled by mypyc; needs a C compiler and some minutes
+	rm -rf $(COMPILED)
+	mkdir -p $(COMPILED)
+	git archive HEAD | tar -x -C $(COMPILED)
+	cd $(COMPILED) && HATCH_BUILD_HOOK_ENABLE_MYPYC=true $(CURDIR)/$(BIN)/python -m pip --disable-pip-version-check wheel \
+		--no-deps --wheel-dir $(CURDIR)/dist .
+
+test-compiled: wheel-compiled ## what is in that wheel: the tests of the pure floors, the simulator and real brokers
+	cd $(COMPILED) && PYTHONPATH=$(CURDIR)/$(COMPILED) $(CURDIR)/$(BIN)/python -m pytest \
+		tests/mqtt tests/shards tests/sessions tests/gateway tests/contracts tests/sim tests/broker $(ARGS)
+
 # ------------------------------------------------------------------------------------------ showing
 
 # Nothing that is promised is silent: what is not there yet prints FAIL.

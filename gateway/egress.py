@@ -109,11 +109,12 @@ class Egress:
     ) -> None:  # fmt: skip
         """A plugin has the word: one by one, as that comes."""
         for at, index in enumerate(indexes):
-            row = slice(at, at + 1)
             topic, body, _, _ = frame.messages[index]
+            end = at + 1
             send = partial(
-                self._deliver_with_care, asker.connection, frame, templates, indexes[row], packet_ids[row], firsts[row], identifiers[row]
-            )
+                self._deliver_with_care, asker.connection, frame, templates,
+                indexes[at:end], packet_ids[at:end], firsts[at:end], identifiers[at:end],
+            )  # fmt: skip
             self._asking.later(asker, topic, len(topic) + len(body), send, droppable=not packet_ids[at])
         self._asking.drain(asker)
 

@@ -12,7 +12,7 @@ direction.  Packets are values: nobody changes the lists of a run once it has be
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Final
 
@@ -89,7 +89,7 @@ class Properties:
 
     def __repr__(self) -> str:
         """Only what is there: 27 times None says nothing in a failed test.  No data that may be secret."""
-        present = [name for name in self.__slots__ if getattr(self, name) not in (None, ())]
+        present = [each.name for each in fields(self) if getattr(self, each.name) not in (None, ())]
         return f"Properties({', '.join([f'{name}={getattr(self, name)!r}' for name in present if name != 'authentication_data'])})"
 
 

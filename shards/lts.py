@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 STATE_BYTES = 8
 RESERVED_PREFIX = bytes(7)
@@ -69,8 +69,9 @@ class _State:
 
 _Path = tuple[bytes | None, ...]
 
-_Link = tuple["_Link", bytes | None] | tuple[()]
-"""A path built backwards, (path before, last level): a step costs the same however deep it is."""
+_Link = tuple[Any, bytes | None] | tuple[()]
+"""A path built backwards, (path before, which is one of these, last level): a step costs the same however deep it is. mypyc has no types
+that name themselves."""
 
 
 class TopicStructure:

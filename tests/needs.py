@@ -80,6 +80,12 @@ def _java() -> str | None:
     return None
 
 
+def _compiled() -> str | None:
+    """Compiled code does not see what a test puts in the place of a method or a constant, and lets nobody derive from its classes."""
+    spec = importlib.util.find_spec("shards.core")
+    return None if spec is not None and str(spec.origin).endswith(".py") else "mypyc has compiled it"
+
+
 OWN_MOUNTS = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
 """Runs a shell command that may mount file systems, which nobody else sees and which go with it."""
 
@@ -112,6 +118,7 @@ NEEDS: dict[str, Need] = {
             "/opt",
         ),
     ),
+    "interpreted": Need("interpreted", cure="the checkout as it is, with nothing compiled", search=_compiled),
     "systemd": Need("systemd", cure="a machine with systemd", commands=("systemd-analyze",)),
     "arrow": Need("arrow", cure="make env-spark", modules=("pyarrow",)),
     "kafka": Need("kafka", cure="make env", modules=("aiokafka", "confluent_kafka")),

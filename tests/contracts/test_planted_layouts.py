@@ -29,6 +29,7 @@ def test_the_required_faults_are_among_the_planted_and_each_has_its_seed() -> No
     assert set(names) == set(HISTORIES.recorded()) >= REQUIRED
 
 
+@pytest.mark.needs("interpreted")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))

@@ -224,6 +224,7 @@ class _Names(TopicNames):
     """May be referred to weakly."""
 
 
+@pytest.mark.needs("interpreted")
 def test_a_decoder_that_refused_goes_with_its_connection() -> None:
     """Not when garbage is collected: what hostile clients sent would lie there until then."""
     names = _Names()

@@ -152,6 +152,7 @@ def test_twice_the_same_is_once_and_something_else_is_refused() -> None:
     assert crowd.payloads(b"b") == sent
 
 
+@pytest.mark.needs("interpreted")
 def test_what_makes_no_sense_or_comes_from_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """And one more than there may be, until one is dropped."""
     crowd = Operated()

@@ -54,6 +54,7 @@ def _alive(filter: bytes) -> list[int]:
     return [each.shard for each in gc.get_objects() if isinstance(each, Cursor) and each.sub.terms.filter == filter]
 
 
+@pytest.mark.needs("interpreted")
 @pytest.mark.parametrize("ends", [unsubscribed, given_up, interrupted])
 def test_nothing_of_a_subscription_that_ended_waits_for_a_collection(ends: Callable[[Script, bytes], None]) -> None:
     """Nor of its session, which has ended with its connection."""

@@ -18,6 +18,8 @@ A, B = (1, b"\x01"), (1, b"\x02")
 HORIZON = 100
 """Of the sweep; up to half of it is history."""
 
+pytestmark = pytest.mark.needs("interpreted")
+
 
 def cursor(options: int, ends: bool = False) -> Cursor:
     sub = SimpleNamespace(terms=Terms(7, b"#", 1, options, 0), history={}, ends=ends)

@@ -440,6 +440,7 @@ def test_a_copy_that_only_applied_the_records_reads_the_same() -> None:
             assert copied.read(again, 0, MANY, MANY, MANY, MANY) == layout.read(stream, 0, MANY, MANY, MANY, MANY)
 
 
+@pytest.mark.needs("interpreted")
 @pytest.mark.parametrize("topic_filter", [b"a/one/x", b"a/one/+", b"+/one/x"])
 @pytest.mark.parametrize("indexed", [False, True])
 def test_values_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch, topic_filter: bytes, indexed: bool) -> None:

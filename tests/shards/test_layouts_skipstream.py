@@ -66,6 +66,7 @@ def test_index_keys_of_a_record_are_written_in_their_order() -> None:
     assert len(ops) == 9
 
 
+@pytest.mark.needs("interpreted")
 @pytest.mark.parametrize("topic_filter", [b"a/one/x", b"a/one/+", b"+/one/x"])
 def test_values_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch, topic_filter: bytes) -> None:
     # Property: the index may lie, the message does not: a colliding topic is never delivered, and blocks nothing.

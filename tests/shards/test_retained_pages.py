@@ -15,6 +15,8 @@ from shards.messages import encode_message, topic_of
 from shards.retained import RetainedHome
 from shards.rows import RETAINED
 
+pytestmark = pytest.mark.needs("interpreted")
+
 
 class Counted(Draft):
     """Counts the rows that were read."""

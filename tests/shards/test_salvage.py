@@ -285,6 +285,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
+@pytest.mark.needs("interpreted")
 @pytest.mark.parametrize("step", ["_keep", "_put_aside", "_logs_cut", "_careful"])
 @pytest.mark.parametrize("before", [True, False])
 def test_salvage_that_is_killed_is_done_again(one: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, before: bool) -> None:

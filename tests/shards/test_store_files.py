@@ -98,6 +98,7 @@ def test_a_copy_taken_under_writes_is_a_prefix_of_them_with_all_that_were_made_b
     assert len(manifests) > 6, "files changed between the copies"
 
 
+@pytest.mark.needs("interpreted")
 def test_files_that_change_during_the_look_are_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the manifest and the logs the owner flushes: what was in the log then is in a file that the manifest does not name yet."""
     engine = RocksEngine(str(tmp_path / "store"))

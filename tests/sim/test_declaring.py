@@ -17,6 +17,7 @@ def test_a_declared_group_holds_from_then_on_whatever_breaks() -> None:
     assert sum(once(seed).held for seed in SEEDS) > 10 * len(SEEDS)
 
 
+@pytest.mark.needs("interpreted")
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))
 def test_a_fault_of_declarations_is_found(fault: type[Planted]) -> None:

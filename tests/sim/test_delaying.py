@@ -17,6 +17,7 @@ def test_what_is_delayed_comes_once_and_in_time_whatever_breaks(tens: int) -> No
         once(seed)
 
 
+@pytest.mark.needs("interpreted")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))

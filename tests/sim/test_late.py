@@ -29,6 +29,7 @@ def test_nor_by_groups_delayed_messages_replays_rules_and_tools() -> None:
             other(seed, Late())
 
 
+@pytest.mark.needs("interpreted")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))
@@ -38,6 +39,7 @@ def test_what_reads_early_is_found(fault: type[Planted]) -> None:
     assert 0 <= catch.seed < LATE.seeds_max, catch.why
 
 
+@pytest.mark.needs("interpreted")
 @pytest.mark.slow
 def test_a_draft_that_forgets_early_is_found_here_only() -> None:
     """Where the engine has a record at once, the same fault is none: it is these worlds that see it."""

@@ -30,6 +30,7 @@ def test_the_list_of_planted_faults_is_long_enough_and_names_each_once() -> None
     assert set(names) >= REQUIRED
 
 
+@pytest.mark.needs("interpreted")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))

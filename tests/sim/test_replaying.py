@@ -17,6 +17,7 @@ def test_a_replay_brings_what_is_stored_and_goes_on(tens: int) -> None:
         once(seed)
 
 
+@pytest.mark.needs("interpreted")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))

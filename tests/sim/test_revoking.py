@@ -17,6 +17,7 @@ def test_a_right_that_goes_stops_everything_it_allowed(tens: int) -> None:
         once(seed)
 
 
+@pytest.mark.needs("interpreted")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))

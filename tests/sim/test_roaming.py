@@ -17,6 +17,7 @@ def test_sessions_go_on_elsewhere_whatever_breaks(tens: int) -> None:
         once(seed)
 
 
+@pytest.mark.needs("interpreted")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))

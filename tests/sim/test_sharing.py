@@ -32,6 +32,7 @@ def test_a_group_goes_on_when_its_owners_are_elsewhere() -> None:
         sharing_roaming.once(seed)
 
 
+@pytest.mark.needs("interpreted")
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))

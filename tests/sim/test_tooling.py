@@ -19,6 +19,7 @@ def test_what_is_owed_comes_whatever_is_lost_on_the_way_and_wherever_places_are_
         assert sum(world.counted(name) for world in worlds) > 0, name
 
 
+@pytest.mark.needs("interpreted")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))
