@@ -346,6 +346,7 @@ def test_a_reading_by_time_finds_what_only_one_class_still_has() -> None:
     assert store.position_at(0) == 0
 
 
+@pytest.mark.needs("interpreted")
 def test_idle_work_goes_in_turn_over_the_classes() -> None:
     # Property: a class with work without end does not keep the others from theirs.
     asked: list[int] = []
