@@ -63,15 +63,19 @@ def test_a_frame_comes_back_from_its_bytes(link: ModuleType, data: st.DataObject
     assert repr(link.decode(link.encode(frame))) == repr(frame)
 
 
+ONE: Any = (b"c",)
+THREE: Any = (1, b"c", 2)
+
+
 @pytest.mark.parametrize(
     ("link", "frame"),
     [
-        (to_shards, to_shards.Superseded([(b"c", 1, 2)])),  # type: ignore[list-item]
-        (to_shards, to_shards.Request(1, [to_shards.Check([(b"c",)])])),  # type: ignore[list-item]
-        (to_shards, to_shards.Query(1, to_shards.Unknown([(1, b"t", 2)]))),  # type: ignore[list-item]
-        (to_sessions, to_sessions.Subscribe(1, 1, [(b"a", 1, 0)], 0)),  # type: ignore[list-item]
-        (between_gateways, between_gateways.Interest(1, False, [], [], [], [], [(b"g", 1, 1)])),  # type: ignore[list-item]
-        (of_inquiries, of_inquiries.PlacesTold(1, True, [(1, 2)], True)),  # type: ignore[list-item]
+        (to_shards, to_shards.Superseded([THREE])),
+        (to_shards, to_shards.Request(1, [to_shards.Check([ONE])])),
+        (to_shards, to_shards.Query(1, to_shards.Unknown([THREE]))),
+        (to_sessions, to_sessions.Subscribe(1, 1, [THREE], 0)),
+        (between_gateways, between_gateways.Interest(1, False, [], [], [], [], [ONE])),
+        (of_inquiries, of_inquiries.PlacesTold(1, True, [ONE], True)),
     ],
     ids=["plain", "entry", "ask", "session", "gateway", "inquiry"],
 )
