@@ -40,7 +40,8 @@ session actor that owns the sessions (u p r q w x; an ended session's are erased
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import msgpack
@@ -50,7 +51,7 @@ from shards.shapes import maker
 
 N = TypeVar("N", bound=NamedTuple)
 
-_makers: dict[type[Any], Callable[[Sequence[Any]], Any]] = {}
+_maker = cache(maker)
 _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 _u16 = struct.Struct(">H")
 _u64 = struct.Struct(">Q")
@@ -105,10 +106,7 @@ def unpack_row(value: bytes) -> list[Any]:
 
 def unpack_as(kind: type[N], value: bytes) -> N:
     """A row of this kind.  Raises ValueError or TypeError for one that is not."""
-    make = _makers.get(kind)
-    if make is None:
-        make = _makers[kind] = maker(kind)
-    made: N = make(unpack_row(value))
+    made: N = _maker(kind)(unpack_row(value))
     return made
 
 

@@ -67,13 +67,13 @@ def _is_plain_tuple(hint: Any) -> bool:
 
 
 def _many_tuples_of(hints: Sequence[Any]) -> Shape:
-    """A list of tuples of one length, which is what most messages and rows are in."""
+    """A list of tuples of one length, which is what messages come in: looked at together, not one by one."""
     wanted = len(hints)
 
     def shape(values: Sequence[Any]) -> list[Any]:
         found = list(map(tuple, values))
-        if any(len(each) != wanted for each in found):
-            raise ValueError(f"a tuple of {wanted} was wanted, {min(found, key=len)!r} or a longer one found")
+        if others := set(map(len, found)) - {wanted}:
+            raise ValueError(f"tuples of {wanted} were wanted, one of {min(others)} found")
         return found
 
     return shape

@@ -65,3 +65,10 @@ def test_another_shape_is_refused(field: str, value: Any) -> None:
     """By one of the two errors that frames and rows are refused with."""
     with pytest.raises((TypeError, ValueError)):
         maker(Everything)(unpacked(WHOLE._replace(**{field: value})))
+
+
+def test_what_is_refused_is_not_repeated() -> None:
+    """It may be somebody's message, and what is said of it goes into a log."""
+    with pytest.raises(ValueError, match="tuples of 2 were wanted, one of 3 found") as refused:
+        maker(Everything)(unpacked((1, [], [(3, b"a secret", 1)])))
+    assert "secret" not in str(refused.value)
