@@ -1,8 +1,9 @@
 """Runs all tests: those that start real brokers or Spark beside the others, since they spend half of their time waiting.
 
-`python -m tests` is `make test`; its words are handed on to both runs of pytest. The others are printed as they go, the report of the real
-brokers when it is complete. With a single core one run follows the other. Two runs and no third: all that Spark is used for in one process
-has one session of it, and real brokers judge times; the others do not, and make way (OTHERS_NICE).
+`python -m tests` is `make test`; its words are handed on to every run of pytest. There are two lanes and no third: all that Spark is used
+for in one process has one session of it, and real brokers judge times; the others do not, and make way (OTHERS_NICE). The others come in
+parts: one lane has the real brokers first and then parts, the other parts only, so neither stands still while the other has much to do.
+What runs in the second is printed as it goes, a report of the first when it is complete. With a single core there is one lane.
 
 What failed beside all that is run once more with nothing beside it. Failing again is red; passing is green and named in the last lines:
 such a test is unsteady, by its own fault or by ours, and somebody has to find which. More than UNSTEADY_MAX of them are red as they are.
@@ -16,15 +17,44 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 
 from tests.conftest import STARTS_BROKERS, USES_SPARK
 
 REPLICAS = [f"tests/actors/replica/test_{name}.py" for name in ("campaign", "fail_points", "forced")]
 """Processes of their own, and real time."""
 BESIDE = [*(f"tests/{suite}" for suite in (*USES_SPARK, *STARTS_BROKERS)), *REPLICAS]
+SEEDS = "tests/sim/test_seeds.py"
+APART = [
+    ["tests/sim", f"--ignore={SEEDS}"],
+    [SEEDS],
+    ["tests/lives", "tests/fuzz", "tests/replication", "tests/chaos", "tests/benchmarks"],
+    ["tests/bridge", "tests/contracts"],
+]
+"""Parts of the others that take three to six minutes each. What is in none of them is one more, and comes first."""
 OTHERS_NICE = 15
 UNSTEADY_MAX = 8
+PASSED, FAILED, NONE_FOUND = 0, 1, 5
+"""Exit codes of pytest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One run of pytest. cache: where it leaves what failed."""
+
+    what: str
+    words: Sequence[str]
+    cache: Path
+    nice: int = OTHERS_NICE
+
+    def run(self, output: int | None = None) -> int:
+        """Its exit code. output: a file descriptor."""
+        command = ["nice", "-n", str(self.nice), *pytest(self.cache), *self.words]
+        return subprocess.run(command, stdout=output, stderr=output, check=False).returncode
 
 
 def pytest(cache: Path) -> list[str]:
@@ -38,25 +68,49 @@ def failed(cache: Path) -> list[str]:
     return sorted(json.loads(path.read_text())) if path.exists() else []
 
 
-def first_look(words: list[str], brokers_cache: Path, others_cache: Path) -> list[int]:
-    """Both runs side by side. Returns their exit codes."""
-    brokers_command = [*pytest(brokers_cache), *BESIDE, *words]
-    others_command = ["nice", "-n", str(OTHERS_NICE), *pytest(others_cache), *(f"--ignore={each}" for each in BESIDE), *words]
-    with tempfile.TemporaryFile("w+") as report:
-        brokers = subprocess.Popen(brokers_command, stdout=report, stderr=subprocess.STDOUT)
-        others = 1
-        try:
-            if len(os.sched_getaffinity(0)) < 2:
-                brokers.wait()
-            others = subprocess.run(others_command, check=False).returncode
-            print("\nreal brokers and Spark, which ran beside all that:", flush=True)
-            brokers.wait()
-        except KeyboardInterrupt:
-            # The same Ctrl-C went to both; pytest takes its brokers down before it ends.
-            brokers.wait()
-        report.seek(0)
-        print(report.read(), flush=True)
-    return [brokers.returncode, others]
+def parts(words: Sequence[str], directory: Path) -> tuple[Part, list[Part]]:
+    """The real brokers with Spark, and the others. words: for each of them."""
+    apart = [Part(" ".join(names), [*names, *words], directory / str(number)) for number, names in enumerate(APART)]
+    elsewhere = [*BESIDE, *(name for names in APART for name in names if not name.startswith("-"))]
+    rest = Part("what is in no other part", [*(f"--ignore={name}" for name in elsewhere), *words], directory / "rest")
+    return Part("real brokers and Spark", [*BESIDE, *words], directory / "brokers", nice=0), [rest, *apart]
+
+
+def first_look(brokers: Part, others: Sequence[Part]) -> list[int]:
+    """All of them, two at a time. Returns their exit codes."""
+    waiting = deque(others)
+    codes: list[int] = []
+
+    def quietly() -> None:
+        part: Part | None = brokers
+        while part is not None:
+            with tempfile.TemporaryFile("w+") as report:
+                codes.append(part.run(report.fileno()))
+                report.seek(0)
+                print(f"\n{part.what}, which ran beside all that:\n{report.read()}", flush=True)
+            part = _next(waiting)
+
+    beside = Thread(target=quietly)
+    beside.start()
+    try:
+        if len(os.sched_getaffinity(0)) < 2:
+            beside.join()
+        while (part := _next(waiting)) is not None:
+            print(f"\n{part.what}:", flush=True)
+            codes.append(part.run())
+    except KeyboardInterrupt:
+        # The same Ctrl-C went to both; pytest takes its brokers down before it ends.
+        waiting.clear()
+    beside.join()
+    return codes
+
+
+def _next(waiting: deque[Part]) -> Part | None:
+    """Asked by both lanes, whenever one is through with what it had."""
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return None
 
 
 def second_look(caches: list[Path]) -> tuple[int, list[str]]:
@@ -69,12 +123,19 @@ def second_look(caches: list[Path]) -> tuple[int, list[str]]:
     return int(any(codes)), unsteady
 
 
+def verdict(codes: Sequence[int], expected: int, caches: list[Path]) -> tuple[int, list[str]]:
+    """An exit code, and the unsteady tests. A part with none of the tests that were asked for is as good as passed, if not all are so."""
+    if len(codes) < expected or not set(codes) <= {PASSED, FAILED, NONE_FOUND} or set(codes) == {NONE_FOUND}:
+        return 1, []
+    return second_look(caches) if FAILED in codes else (0, [])
+
+
 def main(words: list[str]) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="holdfast-tests-") as directory:
-        caches = [Path(directory, "brokers"), Path(directory, "others")]
-        codes = first_look(words, *caches)
-        result, unsteady = second_look(caches) if 1 in codes and set(codes) <= {0, 1} else (int(any(codes)), [])
+        brokers, others = parts(words, Path(directory))
+        codes = first_look(brokers, others)
+        result, unsteady = verdict(codes, 1 + len(others), [part.cache for part in (brokers, *others)])
     for name in unsteady if result == 0 else []:
         print(f"unsteady, failed beside others and passed alone: {name}")
     print(f"{'red' if result else 'green'} after {time.monotonic() - began:.0f} s")
