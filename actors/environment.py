@@ -37,6 +37,8 @@ def driver_environment(topology: Topology) -> dict[str, str]:
         # A Ray of our own is not to be talked into joining another, whatever the operator's shell says.
         environment = {name: value for name, value in environment.items() if not name.startswith("RAY_")}
         environment |= _ray_settings(topology)
+        # Its dashboard leaves a directory behind whenever it ends; so it is in one that goes with the run.
+        environment["TMPDIR"] = str(topology.run_dir)
     else:
         environment |= patience()
     environment |= {RUN_MARK: str(topology.run_dir), DATA_MARK: str(topology.data_dir)}

@@ -99,6 +99,7 @@ def test_a_ray_of_our_own_listens_to_nobody_elses_settings(tmp_path: Path, monke
     assert "RAY_ADDRESS" not in own and own["RAY_AUTH_MODE"] == "token"
     joined = driver_environment(replace(topology, ray=replace(topology.ray, address="auto")))
     assert joined["RAY_ADDRESS"] == "10.0.0.1:6379" and "RAY_AUTH_TOKEN_PATH" not in joined
+    assert own["TMPDIR"] == str(topology.run_dir) and joined.get("TMPDIR") == os.environ.get("TMPDIR")
     assert own["HOLDFAST_RUN"] == joined["HOLDFAST_RUN"] == str(topology.run_dir)
 
 

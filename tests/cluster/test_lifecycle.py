@@ -26,7 +26,7 @@ import actors.census
 from actors import ROOT
 from actors.census import Census, take_census
 from actors.probe import mqtt_answers
-from actors.processes import DATA_MARK, alive, identify, marked, start_time
+from actors.processes import DATA_MARK, RUN_MARK, alive, identify, marked, start_time
 from actors.run import read_run
 
 START_S = 90.0
@@ -266,9 +266,12 @@ def test_after_kill_9_of_everything_up_works_at_once(running: Broker) -> None:
 
 
 def test_down_stops_in_order_and_leaves_nothing_and_may_be_repeated(running: Broker) -> None:
-    """Gateways first, shards last; then no process, no run directory, no run file."""
+    """Gateways first, shards last; then no process, no run directory, no run file. Temporary files of Ray's were in the run directory."""
     run_dir = Path(json.loads((running.data_dir / "run.json").read_text())["run_dir"])
     assert run_dir.exists()
+    of_run = marked(RUN_MARK, str(run_dir))
+    assert {process.pid for process in of_run} >= set(running.pids().values()) - {running.pids()["launcher"]}
+    assert [process for process in of_run if process not in marked("TMPDIR", str(run_dir))] == []
     assert running.down().returncode == 0
     assert running.status().processes == () and not run_dir.exists() and not (running.data_dir / "run.json").exists()
     stopped = {kind: float((running.data_dir / f"stopped-{kind}-0").read_text()) for kind in ("gateway", "session", "shard")}
