@@ -113,9 +113,10 @@ wheel-compiled: env ## the last commit as a wheel in dist, with what is pure com
 	cd $(COMPILED) && HATCH_BUILD_HOOK_ENABLE_MYPYC=true $(CURDIR)/$(BIN)/python -m pip --disable-pip-version-check wheel \
 		--no-deps --wheel-dir $(CURDIR)/dist .
 
-test-compiled: wheel-compiled ## what is in that wheel: the tests of the pure floors, the simulator and real brokers
+test-compiled: wheel-compiled ## what is in that wheel: the tests of the pure floors, the simulator, and what stands upon them
 	cd $(COMPILED) && PYTHONPATH=$(CURDIR)/$(COMPILED) $(CURDIR)/$(BIN)/python -m pytest \
-		tests/mqtt tests/shards tests/sessions tests/gateway tests/contracts tests/sim tests/broker $(ARGS)
+		tests/mqtt tests/shards tests/sessions tests/gateway tests/contracts tests/sim tests/lives tests/fuzz tests/replication \
+		tests/actors tests/bridge tests/chaos tests/cli tests/listening tests/broker $(ARGS)
 
 # ------------------------------------------------------------------------------------------ showing
 

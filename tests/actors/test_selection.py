@@ -118,6 +118,7 @@ async def test_a_zone_of_topics_sets_the_batch_of_its_subscriptions_and_a_zone_o
         publisher.drop()
 
 
+@pytest.mark.needs("interpreted")
 async def test_a_lost_wake_up_delays_a_message_by_the_idle_poll_interval_of_its_zone(tmp_path: Path) -> None:
     """The shard pushes nothing: who is in the zone asks by itself after a while, the other one does not yet."""
     sets = (

@@ -117,6 +117,7 @@ def test_a_killed_launcher_is_replaced_by_the_units_own_line(tmp_path: Path) -> 
 
 
 @pytest.mark.needs("own-processes")
+@pytest.mark.needs("interpreted")
 def test_as_process_1_it_stops_in_good_order_and_is_healthy_before(tmp_path: Path) -> None:
     """By the image's words and configuration, at their places: the health check says when clients can come, SIGTERM ends all of it."""
     port, data = free_port(), tmp_path / "data"

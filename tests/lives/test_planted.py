@@ -170,6 +170,7 @@ def test_without_a_fault_nothing_is_found() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.needs("interpreted")
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name)
 def test_a_planted_fault_is_found(fault: type[Planted]) -> None:
     """In words: a crash would prove only that it was noticed somehow."""

@@ -64,6 +64,7 @@ def a_new_copy_hears_leaders_of_before(planting: Planting) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.needs("interpreted")
 @pytest.mark.parametrize("fault", faults(a_copy_of_before_takes_part, a_new_copy_hears_leaders_of_before), ids=lambda fault: fault.name)
 def test_a_fault_of_incarnations_is_found(fault: Fault) -> None:
     """By ordinary seeds."""

@@ -25,6 +25,7 @@ def test_the_list_has_the_faults_of_the_plan_and_names_each_once() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.needs("interpreted")
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name.replace(" ", "-"))
 def test_a_fault_in_the_core_is_found(fault: Fault) -> None:
     """By the recorded seed as long as nothing moves the histories, else by the first that does."""
