@@ -136,7 +136,7 @@ class HoldfastBridge(Host):
 class HoldfastController(Host):
     def __init__(self, topology: Topology, index: int, table: str) -> None:
         server = ControllerServer(topology, index, RayDeployment(topology, table))
-        super().__init__(topology, "controller", index, server, restarted=prepare(topology, member_name("controller", index)))
+        super().__init__(topology, "controller", index, server, restarted=prepare(topology, member_name("controller", index)), leads=True)
 
 
 SiteActor = ray.remote(HoldfastSite)

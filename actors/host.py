@@ -4,7 +4,8 @@ A server is a plain class; a host has one inside and is what actors.deploy turns
 constructor alone, so a host that finds itself restarted begins by itself: coming back takes no call from anybody, and works
 while the controller or Ray's own head is away.
 
-Always holds: at most one start is under way; after `stop` nothing is started again.
+Always holds: at most one start is under way; after `stop` nothing is started again. What is stopped while it starts has nothing to finish,
+but for the controller: those whose start it waits for may serve already, and the others do.
 """
 
 from __future__ import annotations
@@ -75,8 +76,10 @@ class Host:
         restarted: bool,
         first_pause: float = FIRST_PAUSE_S,
         shares: bool = False,
+        leads: bool = False,
     ) -> None:
-        """shares: the process with other hosts; what is of the whole process is their owner's (actors.compact)."""
+        """shares: the process with other hosts; what is of the whole process is their owner's (actors.compact).  leads: others, who are
+        there before it has started, and are to be stopped by it all the same."""
         self._called = f"{member_name(role, index)} of {topology.data_dir}"
         if not topology.current():
             # Raised in a constructor this is final: Ray gives the actor up instead of starting it again.
@@ -93,6 +96,7 @@ class Host:
         self._first_pause = first_pause
         self._exposure: Exposure | None = None
         self._shares = shares
+        self._leads = leads
         self._meter = Meter(topology.run_dir, self._name, server.measure if isinstance(server, Measured) else None, shares=shares)
         self._log = structlog.get_logger()
         if restarted:
@@ -116,10 +120,11 @@ class Host:
         self._stopped = True
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
-        if self._started:
+        if self._started or self._leads:
             await self._server.stop()
-            self._meter.stop()
             self._log.info("server.stopped")
+        if self._started:
+            self._meter.stop()
         if self._exposure is not None:
             self._exposure.stop()
 
