@@ -35,7 +35,7 @@ APART = [
     ["tests/lives", "tests/fuzz", "tests/replication", "tests/chaos", "tests/benchmarks"],
     ["tests/bridge", "tests/contracts"],
 ]
-"""Parts of the others that take three to six minutes each. What is in none of them is one more, and comes first."""
+"""Parts of the others that take some minutes each. What is in none of them is one more, takes longest, and comes first."""
 OTHERS_NICE = 15
 UNSTEADY_MAX = 8
 PASSED, FAILED, NONE_FOUND = 0, 1, 5
