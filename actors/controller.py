@@ -40,6 +40,7 @@ BEGIN_ORDERLY_S = 20.0
 """How long the next kind waits for the one it builds on. Not a condition: links redial, and a broken shard must not keep others down."""
 STOP_S: dict[Role, float] = {"reader": 6.0, "gateway": 9.0, "session": 4.0, "shard": 10.0, "site": 4.0}
 """A gateway takes 8 s at most, of which it gives its clients 5: until then it needs those beneath it."""
+READER: tuple[Role, int] = ("reader", 0)
 STOPPED_TOGETHER: tuple[tuple[Role, ...], ...] = (("reader", "gateway"), ("session",), ("shard",), ("site",))
 """Those first who would still give the others work."""
 
@@ -89,12 +90,22 @@ class ControllerServer:
         return announcement
 
     async def stop(self) -> None:
-        """Stop everyone."""
+        """Stop everyone who is there."""
         for task in self._watching:
             task.cancel()
+        if self._announcement is None:
+            self._find_everyone()
         for roles in STOPPED_TOGETHER:
             await asyncio.gather(*[self._stop(*member) for member in self._members if member[0] in roles])
         await asyncio.gather(*[kept.stop() for kept in self._keepers])
+
+    def _find_everyone(self) -> None:
+        """Those that a controller before this one has made."""
+        for member in [*self._topology.members(), READER]:
+            if member not in self._members and (found := self._deployment.find(*member)) is not None:
+                self._members[member] = found
+        for kept in self._keepers:
+            kept.find()
 
     async def health(self) -> Health:
         return Health(self._announcement is not None, f"{len(self._members)} actors")
@@ -149,22 +160,21 @@ class ControllerServer:
                         self._members[member] = self._deployment.create(role, index)
 
     async def _tend_reader(self) -> None:
-        reader: tuple[Role, int] = ("reader", 0)
         # A controller before this one may have made it.
-        left = self._deployment.find(*reader)
+        left = self._deployment.find(*READER)
         if left is not None:
-            self._members[reader] = left
+            self._members[READER] = left
         version, when = -1, reader_options(from_json(self._settings.snapshot.config)).when
         while True:
             if version != self._settings.snapshot.version:
                 version, when = self._settings.snapshot.version, reader_options(from_json(self._settings.snapshot.config)).when
             wanted = is_wanted(self._topology.run_dir, when)
-            if wanted and reader not in self._members:
+            if wanted and READER not in self._members:
                 self._log.info("reader.wanted", when=when)
-                self._taken.pop(reader, None)
-                self._members[reader] = self._deployment.create(*reader)
-                await self._begin_reader(self._members[reader])
-            elif not wanted and (member := self._members.pop(reader, None)) is not None:
+                self._taken.pop(READER, None)
+                self._members[READER] = self._deployment.create(*READER)
+                await self._begin_reader(self._members[READER])
+            elif not wanted and (member := self._members.pop(READER, None)) is not None:
                 self._log.info("reader.let_go", when=when)
                 await self._end_reader(member)
             await asyncio.sleep(READER_EVERY_S)

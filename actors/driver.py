@@ -18,6 +18,7 @@ import os
 import secrets
 import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,8 +33,10 @@ from actors.topology import Topology, write_needed, write_whole
 if TYPE_CHECKING:
     from actors.deploy import RayDeployment
     from actors.embedded import EmbeddedRay
+    from actors.ports import Member
 
 STOP_S = 28.0
+ASK_AGAIN_S = 0.2
 BEGIN_S = 60.0
 ROUND_S = 5.0
 NEEDED = ("gcs_server", "raylet")
@@ -116,13 +119,29 @@ async def _serve(topology: Topology, table: str, own: EmbeddedRay | None) -> Non
     await stop.wait()
     keeping.cancel()
     log.info("driver.stopping")
-    try:
-        await controller.stop(STOP_S)
-    except (Gone, Unavailable) as error:
-        log.warning("controller.not_stopped", reason=str(error))
+    await stop_everyone(controller, STOP_S)
     if own is None:
         _end_actors(topology, deployment)
     log.info("driver.stopped")
+
+
+async def stop_everyone(controller: Member, within: float, pause: float = ASK_AGAIN_S) -> None:
+    """In good order, also when the controller dies meanwhile: Ray makes it anew, and it finds those who are there."""
+    from actors.ports import Gone, Unavailable
+
+    log = structlog.get_logger()
+    deadline = time.monotonic() + within
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            await controller.stop(left)
+            return
+        except Gone as error:
+            log.warning("controller.not_stopped", reason=str(error))
+            return
+        except Unavailable as error:
+            log.warning("controller.unavailable", reason=str(error))
+        await asyncio.sleep(min(pause, left))
+    log.warning("controller.not_stopped", reason=f"no answer within {within} s")
 
 
 def _new_generation(topology: Topology) -> Topology:

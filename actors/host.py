@@ -4,8 +4,8 @@ A server is a plain class; a host has one inside and is what actors.deploy turns
 constructor alone, so a host that finds itself restarted begins by itself: coming back takes no call from anybody, and works
 while the controller or Ray's own head is away.
 
-Always holds: at most one start is under way; after `stop` nothing is started again. What is stopped while it starts has nothing to finish,
-but for the controller: those whose start it waits for may serve already, and the others do.
+Always holds: at most one start is under way, and there is one stop; after it nothing is started again. What is stopped while it starts has
+nothing to finish, but for the controller: those whose start it waits for may serve already, and the others do.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ class Host:
         self._topology = topology
         self._server = server
         self._starting: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._started = False
         self._stopped = False
         self._version = 0
@@ -117,7 +118,13 @@ class Host:
         await asyncio.shield(self._starting)
 
     async def stop(self) -> None:
-        self._stopped = True
+        """Returns when it has stopped; calling again waits for the same."""
+        if self._stopping is None:
+            self._stopped = True
+            self._stopping = asyncio.get_running_loop().create_task(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
         if self._started or self._leads:

@@ -40,6 +40,9 @@ log = structlog.get_logger(__name__)
 class Deployment(Protocol):
     def create(self, role: Role, index: int) -> Member: ...
 
+    def find(self, role: Role, index: int) -> Member | None:
+        """One that is there."""
+
 
 class Keeper:
     """Of one of WANTED. settings: what the controller looks at too."""
@@ -64,6 +67,12 @@ class Keeper:
             else:
                 await self.stop()
             await asyncio.sleep(self._round_s)
+
+    def find(self) -> None:
+        """Take over what a controller before this one has made."""
+        if self._member is None:
+            self._member = self._deployment.find(*self._kept)
+            self._came_up = self._member is not None
 
     async def stop(self) -> None:
         member, self._member = self._member, None

@@ -60,6 +60,12 @@ class Made:
         self.processes: list[Process] = []
         self.changed = asyncio.Event()
         self.next: list[Process] = []
+        self.left: Process | None = None
+        """Made by another controller."""
+
+    def find(self, role: Role, index: int) -> Process | None:
+        assert (role, index) == ADMIN
+        return self.left
 
     def create(self, role: Role, index: int) -> Process:
         assert (role, index) == ADMIN

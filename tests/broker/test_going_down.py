@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from typing import Literal
 
 import pytest
 
@@ -41,32 +42,38 @@ async def nobody_listens(port: int) -> float:
 
 async def test_what_a_shard_acknowledges_late_reaches_its_client_before_the_end(broker: RunningBroker) -> None:
     """Session actors and shards are stopped when the gateways have ended, and those wait for their clients as long as they say."""
-    await tried(broker, new_controller=False)
+    await tried(broker)
 
 
 async def test_so_it_does_while_a_controller_waits_for_others_to_start(broker: RunningBroker) -> None:
     """One that is made anew asks all of them whether they have started, and shards that stand still do not answer."""
-    await tried(broker, new_controller=True)
+    await tried(broker, killed="before")
 
 
-async def tried(broker: RunningBroker, *, new_controller: bool) -> None:
+async def test_so_it_does_when_the_controller_dies_in_the_middle_of_the_stop(broker: RunningBroker) -> None:
+    """Ray makes it anew, and it is asked again: what the one before had begun to stop is waited for, what it had not come to is stopped."""
+    await tried(broker, killed="meanwhile")
+
+
+async def tried(broker: RunningBroker, killed: Literal["", "before", "meanwhile"] = "") -> None:
+    """killed: when the controller is."""
     for _ in range(TRIES):
-        answered = await is_answered(broker, new_controller)
+        answered = await is_answered(broker, killed)
         await asyncio.to_thread(broker.up)
         if answered:
             return
     pytest.fail("this machine was too slow for it each time")
 
 
-async def is_answered(broker: RunningBroker, new_controller: bool) -> bool:
+async def is_answered(broker: RunningBroker, killed: str) -> bool:
     """The shards stand still while the gateway stops, and go on before its time is over. False: this machine needed longer than that."""
     shards = await pids(broker, "shard")
     client = await Hand.connect(broker.port, "busy", 5)
     for pid in shards:
         broker.signal(pid, signal.SIGSTOP)
+    former = await pids(broker, "controller")
     try:
-        if new_controller:
-            former = await pids(broker, "controller")
+        if killed == "before":
             await asyncio.to_thread(broker.kill, *former)
             async with asyncio.timeout(60):
                 while await pids(broker, "controller") in ([], former):
@@ -75,6 +82,8 @@ async def is_answered(broker: RunningBroker, new_controller: bool) -> bool:
         await client.alive()
         down = asyncio.create_task(asyncio.to_thread(broker.down))
         began = await asyncio.wait_for(nobody_listens(broker.port), 60)
+        if killed == "meanwhile":
+            broker.signal(former[0], signal.SIGKILL)
         await asyncio.sleep(STILL_S)
     finally:
         for pid in shards:
