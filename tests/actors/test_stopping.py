@@ -94,6 +94,7 @@ async def test_a_host_that_is_asked_twice_stops_once_and_both_wait_for_it(tmp_pa
 
 
 async def test_a_controller_that_dies_meanwhile_is_asked_again() -> None:
+    """Ray makes it anew, which takes a while in which it is unavailable; a driver that left would have all others killed."""
     cluster = Cluster()
     cluster.refusals["stop controller-0"] = [Unavailable("it died"), Unavailable("it comes up")]
     await asyncio.wait_for(stop_everyone(FakeMember(cluster, "controller-0"), WITHIN_S, pause=0), WITHIN_S)
@@ -101,6 +102,7 @@ async def test_a_controller_that_dies_meanwhile_is_asked_again() -> None:
 
 
 async def test_one_that_ray_has_given_up_or_that_never_answers_is_not_asked_for_ever() -> None:
+    """The launcher would end the driver with what is left, and say that it does not stop."""
     cluster = Cluster()
     cluster.refusals["stop controller-0"] = [Gone("for good")]
     await asyncio.wait_for(stop_everyone(FakeMember(cluster, "controller-0"), WITHIN_S, pause=0), WITHIN_S)
