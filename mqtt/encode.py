@@ -106,22 +106,21 @@ def publishes(
     """
     pieces: list[bytes] = []
     is_5 = version == MQTT_5
-    head = of_topic = b""
-    of_bytes = of_first = -1
+    start = b""
+    of_size = of_bytes = of_first = -1
     for index, packet_id, first in zip(indexes, packet_ids, firsts, strict=True):
         topic, body, _, _ = messages[index]
         tail = body if is_5 else strip_properties(body) if body[0] else body[1:]
-        tail_bytes = len(tail)
-        # The next one is often of the same topic and size, and begins with the same bytes.
-        if tail_bytes != of_bytes or topic != of_topic or first != of_first:
-            of_topic, of_bytes, of_first = topic, tail_bytes, first
-            size = len(topic)
+        size, tail_bytes = len(topic), len(tail)
+        # The next one is often of the same size, and begins with the same bytes.
+        if tail_bytes != of_bytes or size != of_size or first != of_first:
+            of_size, of_bytes, of_first = size, tail_bytes, first
             length = varint(size + tail_bytes + (4 if packet_id else 2))
-            head = b"%c%b%c%c%b" % (first, length, size >> 8, size & 0xFF, topic)
+            start = b"%c%b%c%c" % (first, length, size >> 8, size & 0xFF)
         if packet_id:
-            pieces += (head, packet_id_bytes[packet_id], tail)
+            pieces += (start, topic, packet_id_bytes[packet_id], tail)
         else:
-            pieces += (head, tail)
+            pieces += (start, topic, tail)
     return pieces
 
 

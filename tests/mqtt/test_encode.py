@@ -45,11 +45,13 @@ def test_what_goes_to_one_client_only_is_as_from_the_encoder(version: int) -> No
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_a_head_serves_the_next_packet_only_if_all_of_it_is_the_same(version: int) -> None:
-    """Topic, size and first byte change one at a time, each against its neighbours, and what is the same is there twice in a row."""
+def test_what_packets_begin_with_serves_the_next_one_only_if_all_of_it_is_the_same(version: int) -> None:
+    """Topic, sizes and first byte change one at a time, each against its neighbours, and what is the same is there twice in a row."""
     ways = [
         (b"a", 5, 0x32),
         (b"b", 5, 0x32),
+        (b"bb", 4, 0x32),
+        (b"bb", 5, 0x32),
         (b"b", 6, 0x32),
         (b"b", 6, 0x33),
         (b"b", 6, 0x30),
