@@ -10,16 +10,22 @@ Always holds: as many positions as lengths, the positions grow, and the lengths 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from struct import pack
-from typing import NamedTuple
+from struct import Struct, pack
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from shards.engine import Entries, StoreDamaged
 
+if TYPE_CHECKING:
+    from shards.layouts.port import Read
+
 Positions = npt.NDArray[np.uint64]
 NO_LIMIT = 1 << 62
+_FEW: Final = 24
+"""Fewer numbers are had sooner without numpy."""
+_unpack_position = Struct(">Q").unpack_from
 
 
 class Columns(NamedTuple):
@@ -48,10 +54,9 @@ class Columns(NamedTuple):
         return [joined[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-def columns_of(messages: Sequence[tuple[int, bytes]], place: int, done: bool) -> Columns:
-    """What was read message by message."""
-    positions = np.array([position for position, _ in messages], "<u8")
-    return in_columns(positions, [value for _, value in messages], place, done)
+def columns_of(read: Read) -> Columns:
+    """What was read for a session."""
+    return in_columns(np.array(read.positions, "<u8"), read.values, read.place, read.done)
 
 
 def in_columns(positions: Positions, values: Sequence[bytes], place: int, done: bool) -> Columns:
@@ -80,6 +85,14 @@ def gathered(found: Iterable[Entries]) -> tuple[list[bytes], list[bytes]]:
 def positions_in(keys: Sequence[bytes], width: int, at: int) -> Positions:
     """The big-endian positions that begin at byte `at` of each key; all keys must be `width` bytes long."""
     return _positions(_joined(keys, width), width, at)
+
+
+def position_list(keys: Sequence[bytes], width: int, at: int) -> list[int]:
+    """The same as numbers."""
+    if len(keys) < _FEW:
+        return [_unpack_position(key, at)[0] for key in keys]
+    found: list[int] = positions_in(keys, width, at).tolist()
+    return found
 
 
 def _joined(keys: Sequence[bytes], width: int) -> bytes:

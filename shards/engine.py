@@ -61,6 +61,8 @@ class Cursor(Protocol):
     def value(self) -> bytes: ...
 
 
+Apart: TypeAlias = tuple[list[bytes], list[bytes]]
+"""Keys, and as many values."""
 Entries: TypeAlias = tuple[list[bytes], list[bytes], list[int]]
 """Keys, as many values, and how long these are; never none."""
 
@@ -92,6 +94,9 @@ class Engine(Protocol):
     def scan(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> list[tuple[bytes, bytes]]:
         """Entries with start <= key < end in key order: at most ``limit``, and none after the one with which the values
         together reach ``bytes_max`` bytes. So at least one entry is returned when there is one and limit > 0."""
+
+    def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
+        """As ``scan``, keys and values apart."""
 
     def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         """As ``scan``, keys and values apart, and some of them at a time: whoever joins each before the next comes keeps no object for

@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 
-from shards.engine import HOME_FAMILY, Entries, FamilyMissing, Op, StoreFailed, StoreFull
+from shards.engine import HOME_FAMILY, Apart, Entries, FamilyMissing, Op, StoreFailed, StoreFull
 
 _AT_ONCE = 3
 """Of `columns`. Few, so that tests meet the borders."""
@@ -179,6 +179,10 @@ class MemoryEngine:
                 if total >= bytes_max:
                     return found[: index + 1]
         return found
+
+    def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
+        found = self.scan(family, start, end, limit, bytes_max)
+        return [key for key, _ in found], [value for _, value in found]
 
     def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         found = self.scan(family, start, end, limit, bytes_max)

@@ -179,8 +179,7 @@ class Reader:
             except GenerationDropped:
                 (met if generation not in self._there() else damaged)[generation] = None
                 continue
-            positions = [position for position, _ in read.messages]
-            values = [value for _, value in read.messages]
+            positions, values = read.positions, read.values
             if values and read.done and not goes_on:
                 whole.streams.append(reference)
                 counts.append(len(values))
@@ -188,7 +187,7 @@ class Reader:
                 whole.values.extend(values)
             elif values:
                 segments.append(Segment([reference], after, read.place, False, positions, values, [len(values)]))
-            used = sum(len(value) for value in values)
+            used = sum(map(len, values))
             count, size, keys = count - len(values), size - used, keys - max(len(values), 1)
             if not read.done or count <= 0 or size <= 0 or keys <= 0:
                 stop = Place(cut, horizon, generation, stream.static, read.place)

@@ -237,7 +237,7 @@ class Store:
             until = self._generations.info(generation).until
             # A roll that is not committed may be lost, and the generation go on: so `until` itself must be within `upto`.
             if until is not None and upto >= until:
-                return Read(read.messages, read.place, True, True)
+                return read._replace(ended=True)
         return read
 
     def bulk(self, generation: int, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
@@ -259,8 +259,9 @@ class Store:
                 stream = layout.stream_of(static, topic_filter)
                 place, done = after, False
                 while not done:
-                    messages, place, done, _ = layout.read(stream, place, upto, _RANGE_CHUNK_COUNT, _RANGE_CHUNK_BYTES, _NO_LIMIT)
-                    found.extend(messages)
+                    read = layout.read(stream, place, upto, _RANGE_CHUNK_COUNT, _RANGE_CHUNK_BYTES, _NO_LIMIT)
+                    place, done = read.place, read.done
+                    found += read.messages
             except StoreDamaged as error:
                 raise self._met(generation, error) from error
         if len(streams) > 1:

@@ -190,7 +190,7 @@ class Survey:
                 read = self._store.read(generation, stream, place, upto, min(_CHUNK, left), _BYTES, _NO_LIMIT)
                 for position, value in read.messages:
                     yield Message(generation, position, value)
-                left -= len(read.messages)
+                left -= len(read.values)
                 place, done = read.place, read.done
 
     def position_at(self, wall_ms: int) -> int:
@@ -205,8 +205,8 @@ class Survey:
             place, done = after, at != generation
             while not done and count < limit:
                 read = self._store.read(generation, stream, place, upto, min(_CHUNK, limit - count), _BYTES, _NO_LIMIT)
-                count += len(read.messages)
-                total += sum(len(value) for _, value in read.messages)
+                count += len(read.values)
+                total += sum(map(len, read.values))
                 place, done = read.place, read.done
         return count, total
 
@@ -245,11 +245,12 @@ class Survey:
             place, done = -1, False
             while not done:
                 try:
-                    messages, place, done, _ = layout.read(stream, place, upto, _CHUNK, _BYTES, _NO_LIMIT)
+                    read = layout.read(stream, place, upto, _CHUNK, _BYTES, _NO_LIMIT)
                 except (StoreFailed, ValueError) as error:
                     yield f"{where}, stream {stream.static.hex()} cannot be read after position {place}: {error}"
                     break
-                for position, value in messages:
+                place, done = read.place, read.done
+                for position, value in read.messages:
                     fault = self._fault_of(info, leaf, position, value)
                     if fault:
                         yield f"{where}, position {position}: {fault}"

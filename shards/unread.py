@@ -139,7 +139,7 @@ class _Probe:
                 if after < self._until - 1:
                     read = self._store.read(self._generation, stream, after, self._until - 1, 1, _PROBE_BYTES, keys)
                     keys -= 16
-                    if read.messages:
+                    if read.values:
                         return self._ended(True), keys
                     if not read.done:
                         self._after = read.place

@@ -31,7 +31,7 @@ class ExposedEngine:
         self._faults = faults
         self.families, self.drop_family = engine.families, engine.drop_family
         self.get, self.get_many, self.scan = engine.get, engine.get_many, engine.scan
-        self.columns, self.cursor = engine.columns, engine.cursor
+        self.keys_and_values, self.columns, self.cursor = engine.keys_and_values, engine.columns, engine.cursor
         self.latest_sequence, self.size_bytes, self.family_bytes = engine.latest_sequence, engine.size_bytes, engine.family_bytes
         self.close = engine.close
 

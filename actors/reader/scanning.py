@@ -18,7 +18,7 @@ import numpy as np
 
 from holdfast_spark.protocol import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
 from shards.bulk import Columns, columns_of, in_columns
-from shards.layouts.port import Stream
+from shards.layouts.port import Stream, read_of
 from shards.lts import Leaf
 
 SILENT_S = 5.0
@@ -139,9 +139,9 @@ def _read(store: Readable, scan: Scan, wanted: Sequence[Stream], place: int, row
             found[position] = value
             size += len(value)
     else:
-        return columns_of(list(found.items()), upto, all(part.done for part in parts))
+        return columns_of(read_of(list(found.items()), upto, all(part.done for part in parts)))
     place = upto if position > upto else next(reversed(found))
-    return columns_of(list(found.items()), place, place == scan.upto)
+    return columns_of(read_of(list(found.items()), place, place == scan.upto))
 
 
 def _pairs(columns: Columns) -> Iterator[tuple[int, bytes]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shards.engine import Cursor, Engine, Entries, Op
+from shards.engine import Apart, Cursor, Engine, Entries, Op
 
 
 class CountingCursor:
@@ -68,6 +68,12 @@ class CountingEngine:
         self.seeks += 1
         self.entries += len(found)
         return found
+
+    def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
+        keys, values = self._engine.keys_and_values(family, start, end, limit, bytes_max)
+        self.seeks += 1
+        self.entries += len(keys)
+        return keys, values
 
     def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         self.seeks += 1

@@ -70,14 +70,14 @@ def has(topic: bytes, literals: tuple[tuple[int, bytes], ...]) -> bool:
     return all(levels[depth] == value for depth, value in literals)
 
 
-def scanned(messages: list[tuple[int, bytes]], upto: int, limit: int, bytes_max: int, header_bytes: int = 0) -> Read:
+def scanned(positions: list[int], values: list[bytes], upto: int, limit: int, bytes_max: int, header_bytes: int = 0) -> Read:
     """What one scan up to `upto` gave, of at most `limit` messages whose values, headers included, were not to pass `bytes_max`."""
-    headers = header_bytes * len(messages)
-    total = sum([len(message) for _, message in messages])
-    if len(messages) < limit and total + headers < bytes_max:
-        return Read(messages, upto, True)
-    if total > bytes_max and len(messages) > 1:
+    headers = header_bytes * len(values)
+    total = sum(map(len, values))
+    if len(values) < limit and total + headers < bytes_max:
+        return Read(positions, values, upto, True)
+    if total > bytes_max and len(values) > 1:
         # The engine stops with the value that passes the bound; only a first one may pass it.
-        del messages[-1]
-    place = messages[-1][0]
-    return Read(messages, place, place == upto)
+        del positions[-1], values[-1]
+    place = positions[-1]
+    return Read(positions, values, place, place == upto)

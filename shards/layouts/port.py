@@ -13,6 +13,7 @@ Always holds, in every layout:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -51,16 +52,27 @@ class Stream:
 class Read(NamedTuple):
     """What a bounded read found.
 
-    messages: (position, stored message), by position.
+    positions, values: of each message its position, and what is stored of it; by position.
     place: everything of the stream up to here has been examined; the next read goes on after it.
     done: there is nothing more up to ``upto``; then place == upto.
     ended: done, and the generation is sealed at or below ``upto``: nothing will ever follow. Set by the store, not by a layout.
     """
 
-    messages: list[tuple[int, bytes]]
+    positions: list[int]
+    values: list[bytes]
     place: int
     done: bool
     ended: bool = False
+
+    @property
+    def messages(self) -> list[tuple[int, bytes]]:
+        """For whoever takes them one by one."""
+        return list(zip(self.positions, self.values, strict=True))
+
+
+def read_of(messages: Sequence[tuple[int, bytes]], place: int, done: bool) -> Read:
+    """What was read message by message."""
+    return Read([position for position, _ in messages], [value for _, value in messages], place, done)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from struct import Struct
 
-from shards.bulk import NO_LIMIT, Columns, columns_of, packed_columns
+from shards.bulk import NO_LIMIT, Columns, columns_of, packed_columns, position_list
 from shards.engine import Cursor, Engine, Op, StoreDamaged
 from shards.layouts.learned import growth_ops, has, hash_of, load_structure, scanned, stream_of, streams_of
-from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
+from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey, read_of
 from shards.lts import TopicStructure
 from shards.messages import topic_of
 
@@ -140,7 +140,7 @@ class SkipStream:
     def read(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         assert count_max > 0 and bytes_max > 0 and examine_max > 0, (count_max, bytes_max, examine_max)
         if after >= upto:
-            return Read([], after, True)
+            return Read([], [], after, True)
         if not stream.constraints:
             read = self._scan(stream.static + _DATA, after, upto, min(count_max, examine_max), bytes_max)
         else:
@@ -151,17 +151,18 @@ class SkipStream:
     def bulk(self, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
         assert rows_max > 0 and bytes_max > 0, (rows_max, bytes_max)
         if after >= upto or stream.constraints:
-            return columns_of(*self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT)[:3])
+            return columns_of(self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT))
         prefix = stream.static + _DATA
         low, high = prefix + _pack_position(after + 1), prefix + _pack_position(upto + 1)
         found = self._engine.columns(self._family, low, high, rows_max, bytes_max)
         return packed_columns(found, _DATA_KEY_BYTES, _DATA_POSITION_AT, upto, rows_max, bytes_max)
 
     def _scan(self, prefix: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
-        found = self._engine.scan(self._family, prefix + _pack_position(after + 1), prefix + _pack_position(upto + 1), limit, bytes_max)
+        low, high = prefix + _pack_position(after + 1), prefix + _pack_position(upto + 1)
+        keys, values = self._engine.keys_and_values(self._family, low, high, limit, bytes_max)
         self._moves.seek += 1
-        self._moves.next += len(found)
-        return scanned([(_unpack_position(key, _DATA_POSITION_AT)[0], value) for key, value in found], upto, limit, bytes_max)
+        self._moves.next += len(keys)
+        return scanned(position_list(keys, _DATA_KEY_BYTES, _DATA_POSITION_AT), values, upto, limit, bytes_max)
 
     def _join(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         moves = self._moves
@@ -185,13 +186,13 @@ class SkipStream:
                     continue
                 moves.hit += 1
                 if messages and total + len(value) > bytes_max:
-                    return Read(messages, position - 1, False)
+                    return read_of(messages, position - 1, False)
                 messages.append((position, value))
                 total += len(value)
             if exhausted:
-                return Read(messages, upto, True)
+                return read_of(messages, upto, True)
             if len(messages) >= count_max or total >= bytes_max or join.examined >= examine_max:
-                return Read(messages, place, False)
+                return read_of(messages, place, False)
             average = total // len(messages) + 1 if messages else 1
             fetch = max(1, min(2 * fetch, _FETCH_MAX, (bytes_max - total) // average))
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from shards.committer import Record
-from shards.engine import Cursor, Engine, Entries, Op
+from shards.engine import Apart, Cursor, Engine, Entries, Op
 from shards.replication.entry import Kind, of_family
 from shards.replication.events import Submit
 
@@ -108,6 +108,9 @@ class LeadingEngine:
 
     def scan(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> list[tuple[bytes, bytes]]:
         return self._data.scan(family, start, end, limit, bytes_max)
+
+    def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
+        return self._data.keys_and_values(family, start, end, limit, bytes_max)
 
     def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         return self._data.columns(family, start, end, limit, bytes_max)

@@ -152,16 +152,26 @@ def test_scan_stops_with_the_value_that_reaches_the_byte_bound(engine: Engine, b
     assert len(engine.scan(0, b"", b"\xff", 2, bytes_max)) == min(count, 2)
 
 
-def test_columns_give_what_scan_gives_over_many_entries_and_sizes(engine: Engine) -> None:
-    # Property: the bounds are kept wherever they fall, though entries come some at a time; never none of them.
+def test_a_scan_keeps_its_bounds_over_many_entries_and_sizes(engine: Engine) -> None:
+    # Property: in whatever form entries are asked for, the bounds are kept wherever they fall, though they come some at a time.
     rng = random.Random(4)
-    engine.write([(0, n.to_bytes(2, "big"), bytes(rng.choice((0, 1, 30, 30, 30, 5000)))) for n in range(700)])
-    for _ in range(60):
-        start = rng.randrange(700).to_bytes(2, "big")
-        limit, bytes_max = rng.choice((1, 31, 33, 100, 700)), rng.choice((1, 100, 6000, 1 << 30))
-        found = list(engine.columns(0, start, b"\xff", limit, bytes_max))
+    rows = [(n.to_bytes(2, "big"), bytes(rng.choice((0, 1, 30, 30, 30, 5000)))) for n in range(700)]
+    engine.write([(0, key, value) for key, value in rows])
+    for _ in range(120):
+        start, end = rng.randrange(700), rng.choice((700, rng.randrange(701)))
+        limit, bytes_max = rng.choice((1, 7, 8, 9, 31, 33, 72, 100, 700)), rng.choice((1, 100, 300, 6000, 1 << 30))
+        expected = []
+        for key, value in rows[start:end][:limit]:
+            expected.append((key, value))
+            if sum(len(value) for _, value in expected) >= bytes_max:
+                break
+        asked = (0, start.to_bytes(2, "big"), end.to_bytes(2, "big"), limit, bytes_max)
+        assert engine.scan(*asked) == expected
+        keys, values = engine.keys_and_values(*asked)
+        assert list(zip(keys, values, strict=True)) == expected
+        found = list(engine.columns(*asked))
         assert all(len(keys) == len(values) > 0 and lengths == [len(value) for value in values] for keys, values, lengths in found)
-        assert list(zip(*gathered(found), strict=True)) == engine.scan(0, start, b"\xff", limit, bytes_max)
+        assert list(zip(*gathered(found), strict=True)) == expected
 
 
 def test_a_cursor_seeks_and_steps_within_its_bounds(engine: Engine) -> None:

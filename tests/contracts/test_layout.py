@@ -265,7 +265,7 @@ def test_values_beyond_upto_are_invisible(parts: tuple[str, Harness]) -> None:
     for stream in kept.layout.streams(b"#"):
         assert all(position <= middle for position, _ in kept.whole(stream, -1, middle))
         empty = kept.layout.read(stream, kept.last, kept.last, 1, 1, 1)
-        assert empty == Read([], kept.last, True)
+        assert empty == Read([], [], kept.last, True)
 
 
 def test_a_filter_that_does_not_fit_a_stream_is_refused(parts: tuple[str, Harness]) -> None:

@@ -161,10 +161,10 @@ def test_a_stream_ends_when_the_watermark_reaches_the_roll() -> None:
     store.flush(ops)
     engine.write(store.take_growth() + ops)
     ((generation, stream),) = store.streams(b"a", 0)
-    assert store.read(generation, stream, 0, 10, 9, MANY, MANY) == Read([(5, value)], 10, True, False)
+    assert store.read(generation, stream, 0, 10, 9, MANY, MANY) == Read([5], [value], 10, True, False)
     engine.write(store.roll(20, 0, 0))
-    assert store.read(generation, stream, 10, 19, 9, MANY, MANY) == Read([], 19, True, False)
-    assert store.read(generation, stream, 10, 20, 9, MANY, MANY) == Read([], 20, True, True)
+    assert store.read(generation, stream, 10, 19, 9, MANY, MANY) == Read([], [], 19, True, False)
+    assert store.read(generation, stream, 10, 20, 9, MANY, MANY) == Read([], [], 20, True, True)
     assert store.read(generation, stream, 0, 20, 9, MANY, MANY).ended
     assert [g for g, _ in store.streams(b"a", 19)] == [1], "until the roll is surely committed, the old one is offered"
     assert store.streams(b"a", 20) == []

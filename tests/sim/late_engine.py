@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from shards.engine import Entries, Op
+from shards.engine import Apart, Entries, Op
 from shards.engine_memory import MemoryCursor, MemoryEngine
 
 
@@ -74,6 +74,9 @@ class LateEngine:
 
     def scan(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> list[tuple[bytes, bytes]]:
         return self._shown.scan(family, start, end, limit, bytes_max)
+
+    def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
+        return self._shown.keys_and_values(family, start, end, limit, bytes_max)
 
     def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         return self._shown.columns(family, start, end, limit, bytes_max)

@@ -23,7 +23,7 @@ from zlib import crc32
 from shards.bulk import NO_LIMIT, Columns, columns_of
 from shards.engine import Engine, Op, StoreDamaged
 from shards.layouts.learned import growth_ops, has, hash_of, load_structure, stream_of, streams_of
-from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
+from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey, read_of
 from shards.layouts.record_batch.columns import ColumnScanner
 from shards.layouts.record_batch.paged_index import Bounds, PagedIndex
 from shards.layouts.record_batch.scanning import UNKNOWN, LiteralStream, Scanner
@@ -172,7 +172,7 @@ class RecordBatch:
     def read(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         assert count_max > 0 and bytes_max > 0 and examine_max > 0, (count_max, bytes_max, examine_max)
         if after >= upto:
-            return Read([], after, True)
+            return Read([], [], after, True)
         if stream.constraints:
             return self._join(stream, after, upto, count_max, bytes_max, examine_max)
         literal = self._literal_stream(stream.static)
@@ -183,7 +183,7 @@ class RecordBatch:
     def bulk(self, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
         assert rows_max > 0 and bytes_max > 0, (rows_max, bytes_max)
         if after >= upto or stream.constraints:
-            return columns_of(*self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT)[:3])
+            return columns_of(self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT))
         literal = self._literal_stream(stream.static)
         if literal is None:
             return self._columns.singles(stream.static, after, upto, rows_max, bytes_max)
@@ -207,13 +207,13 @@ class RecordBatch:
                 if not has(topic_of(message), stream.literals):
                     continue
                 if messages and total + len(message) > bytes_max:
-                    return Read(messages, position - 1, False)
+                    return read_of(messages, position - 1, False)
                 messages.append((position, message))
                 total += len(message)
             if exhausted:
-                return Read(messages, upto, True)
+                return read_of(messages, upto, True)
             if len(messages) >= count_max or total >= bytes_max or common.examined >= examine_max:
-                return Read(messages, place, False)
+                return read_of(messages, place, False)
             average = total // len(messages) + 1 if messages else 1
             fetch = max(1, min(2 * fetch, _FETCH_MAX, (bytes_max - total) // average))
 

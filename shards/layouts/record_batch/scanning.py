@@ -10,7 +10,7 @@ from zlib import crc32
 
 from shards.engine import Engine
 from shards.layouts.learned import scanned
-from shards.layouts.port import Read
+from shards.layouts.port import Read, read_of
 from shards.layouts.record_batch.values import (
     BATCH,
     KEY_BYTES,
@@ -63,7 +63,9 @@ class Scanner:
     def singles(self, static: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
         """A stream that has no batches."""
         found = self._engine.scan(self._family, static + pack_position(after + 1), static + pack_position(upto + 1), limit, bytes_max)
-        return scanned(messages_of(static, found), upto, limit, bytes_max, SINGLE_HEADER_BYTES)
+        messages = messages_of(static, found)
+        positions, values = [position for position, _ in messages], [value for _, value in messages]
+        return scanned(positions, values, upto, limit, bytes_max, SINGLE_HEADER_BYTES)
 
     def mixed(self, static: bytes, stream: LiteralStream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         """A stream that may have batches."""
@@ -72,7 +74,7 @@ class Scanner:
         if batch is not None and batch.first <= after + 1 <= batch.last:
             self._take(static, batch, taken)
             if batch.last >= upto and not taken.full:
-                return Read(taken.messages, upto, True)
+                return read_of(taken.messages, upto, True)
         examined = 0
         end = static + pack_position(upto + 1)
         while not taken.full and taken.place < upto:
@@ -94,7 +96,7 @@ class Scanner:
             examined += len(found)
             if examined >= examine_max:
                 taken.full = True
-        return Read(taken.messages, taken.place, taken.place == upto) if taken.full else Read(taken.messages, upto, True)
+        return read_of(taken.messages, taken.place, taken.place == upto) if taken.full else read_of(taken.messages, upto, True)
 
     def _values(self, static: bytes, found: list[tuple[bytes, bytes]], taken: _Taken) -> float:
         """Take what fits; returns how many messages a value had, on average of those looked at."""

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from shards.bulk import NO_LIMIT, Columns, columns_of, packed_columns
+from shards.bulk import NO_LIMIT, Columns, columns_of, packed_columns, position_list
 from shards.engine import Engine, Op, StoreDamaged
 from shards.layouts.learned import growth_ops, has, hash_of, load_structure, scanned, stream_of, streams_of
-from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
+from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey, read_of
 from shards.layouts.wildcard_optimized.epochs import Asked, Counters, Entry, Epochs
 from shards.layouts.wildcard_optimized.keys import POSITION_BITS, VARYING_MAX, KeyMapper
 from shards.lts import Leaf, TopicStructure
@@ -144,7 +144,7 @@ class WildcardOptimized:
     def read(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         assert count_max > 0 and bytes_max > 0 and examine_max > 0, (count_max, bytes_max, examine_max)
         if after >= upto:
-            return Read([], after, True)
+            return Read([], [], after, True)
         index = self._index(stream.static)
         mapper = self._mappers[self._structure.leaf(stream.static).levels.count(None)]
         if mapper.levels == 0 and index not in self._shared:
@@ -160,14 +160,14 @@ class WildcardOptimized:
         index = self._index(stream.static)
         mapper = self._mappers[self._structure.leaf(stream.static).levels.count(None)]
         if after >= upto or mapper.levels or index in self._shared:
-            return columns_of(*self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT)[:3])
+            return columns_of(self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT))
         found = self._engine.columns(self._family, *self._bounds(mapper, index, after, upto), rows_max, bytes_max)
         return packed_columns(found, mapper.key_bytes, mapper.key_bytes - 8, upto, rows_max, bytes_max)
 
     def _scan(self, mapper: KeyMapper, index: int, after: int, upto: int, limit: int, bytes_max: int) -> Read:
         """A stream without varying levels, alone under its topic index."""
-        found = self._engine.scan(self._family, *self._bounds(mapper, index, after, upto), limit, bytes_max)
-        return scanned([(int.from_bytes(key[-8:], "big"), value) for key, value in found], upto, limit, bytes_max)
+        keys, values = self._engine.keys_and_values(self._family, *self._bounds(mapper, index, after, upto), limit, bytes_max)
+        return scanned(position_list(keys, mapper.key_bytes, mapper.key_bytes - 8), values, upto, limit, bytes_max)
 
     def _bounds(self, mapper: KeyMapper, index: int, after: int, upto: int) -> tuple[bytes, bytes]:
         base, size = mapper.key((index, 0)), mapper.key_bytes
@@ -184,7 +184,7 @@ class WildcardOptimized:
         while place < upto:
             examined = counters.seek + counters.next - begun + fetched
             if examined >= examine_max and place > after:
-                return Read(messages, place, False)
+                return read_of(messages, place, False)
             page = self._epochs.page(mapper, asked, place + 1, upto, max(1, examine_max - examined))
             entries = page.entries
             at, end = bisect_left(entries, (place + 1, b"")), bisect_left(entries, (upto + 1, b""))
@@ -197,17 +197,17 @@ class WildcardOptimized:
                         counters.collision += 1
                         continue
                     if messages and total + len(value) > bytes_max:
-                        return Read(messages, position - 1, False)
+                        return read_of(messages, position - 1, False)
                     messages.append((position, value))
                     total += len(value)
                 place = chunk[-1][0]
                 examined = counters.seek + counters.next - begun + fetched
                 if len(messages) >= count_max or total >= bytes_max or examined >= examine_max:
-                    return Read(messages, place, place == upto)
+                    return read_of(messages, place, place == upto)
                 average = total // len(messages) + 1 if messages else 1
                 fetch = max(1, min(2 * fetch, _FETCH_MAX, (bytes_max - total) // average))
             place = min(page.through, upto)
-        return Read(messages, upto, True)
+        return read_of(messages, upto, True)
 
     def _values(self, entries: list[Entry]) -> list[bytes]:
         keys = [key for _, key in entries]
