@@ -42,7 +42,12 @@ class UnknownMessageFormat(ValueError):
 
 def encode_message(flags: int, published_at_ms: int, publisher: bytes, topic: bytes, body: bytes) -> bytes:
     """The value to store. ``flags`` holds QoS, retain and the HAS_ bits; ``publisher`` is the client id, empty for the broker itself."""
-    return b"".join((_pack(VERSION, 0, flags, published_at_ms, len(publisher), len(topic)), publisher, topic, body))
+    return b"".join((message_start(flags, published_at_ms, publisher, len(topic)), topic, body))
+
+
+def message_start(flags: int, published_at_ms: int, publisher: bytes, topic_bytes: int) -> bytes:
+    """What such a value begins with: topic, of this length, and body follow. For who has several that begin with the same."""
+    return _pack(VERSION, 0, flags, published_at_ms, len(publisher), topic_bytes) + publisher
 
 
 def header(value: bytes) -> tuple[int, int, bytes, bytes, bytes]:

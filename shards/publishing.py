@@ -17,7 +17,7 @@ from shards.draft import Draft
 from shards.frames import NOBODY, NOT_PERMITTED, REFUSED_QUOTA, REFUSED_RULES, REPEATED, STORED, Publish, Published, Release, Released
 from shards.homes import Homes
 from shards.incoming import Incoming
-from shards.messages import HAS_EXPIRY, HAS_PROPERTIES, RETAIN, encode_message
+from shards.messages import HAS_EXPIRY, HAS_PROPERTIES, RETAIN, encode_message, message_start
 from shards.persistence import NOT_STORED, PERSIST, Persistence, stored_flags
 from shards.retained import RetainedHome
 from shards.routes import Routes
@@ -96,6 +96,7 @@ class Publishing:
         # One call less for each message.
         generation = store.main
         put, count = store.writing_to(generation)
+        start, of_qos, of_bytes = b"", -1, -1
         for index, (flags, packet_id, name, body) in enumerate(zip(entry.flags, entry.packet_ids, entry.topics, entry.bodies, strict=True)):
             topic = topics.get(name)
             if topic is None or topic.stamp != stamp:
@@ -125,7 +126,12 @@ class Publishing:
                 continue
             position = clock.take()
             if not flags & 1 and body[0] == 0:
-                value = encode_message(qos, published_at_ms, client, name, body)
+                # The next one is often of the same kind, and begins with the same bytes.
+                topic_bytes = len(name)
+                if topic_bytes != of_bytes or qos != of_qos:
+                    of_qos, of_bytes = qos, topic_bytes
+                    start = message_start(qos, published_at_ms, client, topic_bytes)
+                value = b"".join((start, name, body))
             else:
                 value = encode_message(_flags(qos, flags & 1, body), published_at_ms, client, name, body)
                 if stores:

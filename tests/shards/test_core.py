@@ -35,7 +35,7 @@ from shards.frames import (
     Routed,
 )  # fmt: skip
 from shards.ids import sub_id
-from shards.messages import topic_of
+from shards.messages import QOS_MASK, RETAIN, header, topic_of
 from shards.options import StoreOptions
 from shards.slots import SlotTable
 from shards.store import Store
@@ -211,6 +211,20 @@ def test_after_a_kill_no_frame_is_taken_before_the_opening_sync() -> None:
     assert h.take(G, Answer) == [Answer(number, [Published(False, b"")])]
     (told,) = h.take(S, Result)
     assert isinstance(told.told, RangeRead) and told.told.values == segment.values
+
+
+def test_each_message_is_stored_with_its_own_topic_flags_and_body() -> None:
+    """Length of the topic, QoS and retain change one at a time, each against its neighbours; what is the same is there twice in a row."""
+    h = linked()
+    conn = connect(h, b"p").conn
+    route(h, b"#")
+    ways = [(b"a", 1), (b"b", 1), (b"bb", 1), (b"bb", 2), (b"bb", 1), (b"b", 1), (b"b", 1 | RETAIN), (b"b", 1), (b"a", 2)]
+    rows = [(topic, kind, b"\0%d" % number) for number, (topic, kind) in enumerate(way for way in ways for _ in range(2))]
+    flags = bytes((kind & QOS_MASK) << 1 | (kind & RETAIN != 0) for _, kind, _ in rows)
+    ids, names, bodies = list(range(1, len(rows) + 1)), [topic for topic, *_ in rows], [body for *_, body in rows]
+    h.ask(G, Publish(b"p", conn, False, 77, flags, ids, names, bodies))
+    found = [header(value) for segment in poll(h, b"#", Place(0), len(rows)).segments for value in segment.values]
+    assert found == [(kind, 77, b"p", topic, body) for topic, kind, body in rows]
 
 
 def test_retained_here_and_deleted_by_an_empty_payload() -> None:
