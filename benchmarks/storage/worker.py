@@ -188,7 +188,7 @@ class Worker:
             place, done = 0, False
             while not done and messages < limit:
                 read = store.read(generation, stream, place, upto, count, _BYTES, _ALL)
-                messages += len(read.messages)
+                messages += len(read.values)
                 place, done = read.place, read.done
             if messages >= limit:
                 break
