@@ -55,7 +55,7 @@ class Columns(NamedTuple):
 
 
 def columns_of(read: Read) -> Columns:
-    """What was read for a session."""
+    """What was read for who takes numbers and objects."""
     return in_columns(np.array(read.positions, "<u8"), read.values, read.place, read.done)
 
 
@@ -89,9 +89,10 @@ def positions_in(keys: Sequence[bytes], width: int, at: int) -> Positions:
 
 def position_list(keys: Sequence[bytes], width: int, at: int) -> list[int]:
     """The same as numbers."""
+    joined = _joined(keys, width)
     if len(keys) < _FEW:
-        return [_unpack_position(key, at)[0] for key in keys]
-    found: list[int] = positions_in(keys, width, at).tolist()
+        return [_unpack_position(joined, place)[0] for place in range(at, len(joined), width)]
+    found: list[int] = _positions(joined, width, at).tolist()
     return found
 
 

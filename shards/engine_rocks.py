@@ -232,6 +232,7 @@ class RocksEngine:
             iterator = rdict.iter(options)
             iterator.seek(start)
             left = _step(iterator, keys, values, min(limit, _STEPS), left)
+            # Both kinds see the same: whoever shares an engine among threads lets nobody write, or catch up, during a read.
             if len(keys) == _STEPS < limit and left > 0:
                 following = cast("Iterator[tuple[bytes, bytes]]", rdict.items(from_key=_behind(keys), read_opt=options))
                 left = _run(following, keys, values, limit, left)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
-from shards.bulk import positions_in
+from shards.bulk import position_list, positions_in
 from shards.engine import Op, StoreDamaged
 from shards.engine_memory import MemoryEngine
 from shards.engine_rocks import RocksEngine
@@ -113,9 +113,12 @@ def test_the_checksum_of_a_batch_is_checked_in_columns() -> None:
             layout.bulk(stream, 1, 99, MANY, MANY)
 
 
-def test_a_key_of_another_length_is_damage() -> None:
-    # Property: positions are cut out of joined keys only when all are equally long.
-    assert positions_in([b"ab" + (5).to_bytes(8, "big"), b"ab" + (9).to_bytes(8, "big")], 10, 2).tolist() == [5, 9]
-    assert positions_in([], 10, 2).tolist() == []
+@pytest.mark.parametrize("positions", [positions_in, position_list])
+@pytest.mark.parametrize("count", [1, 23, 24, 100])
+def test_a_key_of_another_length_is_damage(positions: Callable[..., Iterable[int]], count: int) -> None:
+    # Property: positions are cut out of joined keys only when all are equally long, however many there are.
+    wanted = [number << 55 | 5 for number in range(count)]
+    keys = [b"ab" + position.to_bytes(8, "big") for position in wanted]
+    assert list(positions(keys, 10, 2)) == wanted and list(positions([], 10, 2)) == []
     with pytest.raises(StoreDamaged, match="9 bytes long"):
-        positions_in([b"a" * 10, b"b" * 9], 10, 2)
+        positions([*keys, b"b" * 9], 10, 2)
