@@ -8,7 +8,7 @@ itself some seconds after there is room again. It gives up for good if its log i
 instead: to the caller it is a disk that answers late. Any other failure of a write or sync is final, as nobody knows what
 the file holds: the engine refuses everything from then on.
 
-Opening goes over the logs first, because RocksDB 9.8 never returns from certain garbage behind a torn end (``_disarm``).
+Opening goes over the logs first, because RocksDB 9.8 never returns from certain garbage behind a torn end (shards.log_garbage).
 Damage is told apart from other failures (StoreDamaged), and the file is noted for the next opening (shards.suspects); what is
 done about it is for shards.salvage.
 
@@ -19,7 +19,6 @@ nothing), and an iterator that stops is asked whether it stopped because of an e
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import re
 import time
@@ -33,10 +32,11 @@ from rocksdict import Cache, Checkpoint, ColumnFamily, Rdict, RdictIter, ReadOpt
 from shards import suspects
 from shards.engine import HOME_FAMILY, Apart, Entries, FamilyMissing, Op, StoreDamaged, StoreFailed, StoreFull, StoreInUse
 from shards.log_files import note_reached
+from shards.log_garbage import disarm
 from shards.rocks_options import RocksOptions, database_options, generation_options
 
 __all__ = [
-    "RocksCursor", "RocksEngine", "RocksOptions", "damage", "database_options", "family_of", "mapped", "name_of", "noted", "tables_of",
+    "RocksCursor", "RocksEngine", "RocksOptions", "database_options", "family_of", "mapped", "name_of", "noted", "tables_of",
 ]  # fmt: skip
 
 _HOME_NAME = "default"
@@ -49,17 +49,12 @@ _AT_ONCE = 64
 _AT_ONCE_BYTES = 256 << 10
 """Between two looks at the bounds: so many entries at most, and fewer where those before were larger than that on average."""
 _STEPS = 8
-"""So many entries come one by one. For more there is another kind of iterator: half as dear for each, and 6 us to make."""
+"""So many entries come one by one. For more there is another kind of iterator: a fifth cheaper for each, and 6 us to make."""
 
 _first, _second = itemgetter(0), itemgetter(1)
 
-_LOG_BLOCK_BYTES = 32768
-_LOG_HEADER_BYTES = 7
-_LOG_KIND_AT = 6
-_RECYCLED_KINDS = frozenset((5, 6, 7, 8, 11))
 _NOT_THE_FILE = ("Too many open files", "Permission denied", "Cannot allocate memory")
 """Why a file may be unreadable though nothing is wrong with it."""
-_UNKNOWN_KIND = b"\x7f"
 _BLAMED_MANIFEST = re.compile(r" The file \S+ may be corrupted\.$")
 _TABLES = re.compile(r"^ (\d+):(\d+)\[", re.MULTILINE)
 
@@ -111,7 +106,7 @@ class RocksEngine:
         What was recovered is only safe against a power cut after the first ``sync``.
         """
         self._path = self._notes = path
-        self.damage_found = _disarm(path)
+        self.damage_found = disarm(path)
         """Sentences about damage that was met at opening, to be logged."""
         self._failed: str | None = None
         self._full = False
@@ -443,62 +438,6 @@ def _until(keys: list[bytes], values: list[bytes], lengths: list[int], left: int
 def tables_of(rdict: Rdict) -> dict[str, int]:
     text = rdict.property_value("rocksdb.sstables") or ""
     return {f"{int(number):06d}.sst": int(size) for number, size in _TABLES.findall(text)}
-
-
-def damage(path: str) -> tuple[str, ...]:
-    """As `_disarm`, changing nothing: sentences about log ends that only the owner may open."""
-    return tuple(_sentence(file, at) for file, at in _garbage(path))
-
-
-def _disarm(path: str) -> tuple[str, ...]:
-    """Make logs readable that RocksDB 9.8 would read for ever.
-
-    Records of the kinds for recycled log files, which we never use, send its reader into an endless loop when their log
-    number is wrong (RocksDB issue 13333), in every recovery mode, in the write-ahead log and in the manifest. A power cut
-    or a full disk can leave such bytes behind the last record. Giving the first of them an unknown kind makes it ordinary
-    damage, at which recovery stops.
-    """
-    found: list[str] = []
-    for file, at in _garbage(path):
-        with open(file, "r+b") as damaged:
-            damaged.seek(at + _LOG_KIND_AT)
-            damaged.write(_UNKNOWN_KIND)
-        found.append(_sentence(file, at))
-    return tuple(found)
-
-
-def _garbage(path: str) -> Iterator[tuple[str, int]]:
-    """(file, offset) of the first record in each log that is none of ours."""
-    names = os.listdir(path) if os.path.isdir(path) else []
-    for name in sorted(names):
-        file = os.path.join(path, name)
-        if (name.endswith(".log") or name.startswith("MANIFEST-")) and os.path.getsize(file) > 0:
-            with open(file, "rb") as log, mmap.mmap(log.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                at = _recycled_record(data)
-            if at is not None:
-                yield file, at
-
-
-def _sentence(file: str, at: int) -> str:
-    return f"{file}: no record of ours at byte {at}; recovery ends there"
-
-
-def _recycled_record(data: mmap.mmap) -> int | None:
-    """Where the first record of a kind for recycled files is. Steps over record headers as RocksDB does, without checksums:
-    where it would stop before, changing a byte behind that changes nothing."""
-    at, end = 0, len(data)
-    while at + _LOG_HEADER_BYTES <= end:
-        room = _LOG_BLOCK_BYTES - at % _LOG_BLOCK_BYTES
-        if room < _LOG_HEADER_BYTES:
-            at += room
-            continue
-        kind = data[at + _LOG_KIND_AT]
-        if kind in _RECYCLED_KINDS:
-            return at
-        length = data[at + 4] | data[at + 5] << 8
-        # Zeros, and lengths beyond the block, make the reader go on with the next block.
-        at += room if (kind == 0 and length == 0) or _LOG_HEADER_BYTES + length > room else _LOG_HEADER_BYTES + length
-    return None
 
 
 def name_of(family: int) -> str:

@@ -28,7 +28,8 @@ from typing import NoReturn
 from rocksdict import AccessType, Cache, Options, Rdict
 
 from shards.engine import Op, StoreFailed
-from shards.engine_rocks import RocksEngine, damage, family_of, mapped, tables_of
+from shards.engine_rocks import RocksEngine, family_of, mapped, tables_of
+from shards.log_garbage import damage
 from shards.rocks_options import RocksOptions, database_options
 
 _OPTIONS = RocksOptions(write_buffer_bytes=1 << 20, block_cache_bytes=16 << 20)

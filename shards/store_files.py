@@ -23,8 +23,9 @@ from typing import NamedTuple, Self
 from rocksdict import Cache
 
 from shards.engine import HOME_FAMILY, StoreFailed
-from shards.engine_rocks import damage, tables_of
+from shards.engine_rocks import tables_of
 from shards.layouts.registry import layout_named
+from shards.log_garbage import damage
 from shards.read_only import generation_rows, opened_read_only
 from shards.rocks_options import RocksOptions, database_options
 from shards.rows import META, unpack_row

@@ -51,6 +51,7 @@ SHELLS = {
     "shards/engine_secondary.py": "the same, for looking only",
     "shards/view.py": "the store behind it, for the threads of a reader",
     "shards/log_files.py": "the logs of RocksDB, looked at from outside",
+    "shards/log_garbage.py": "what keeps RocksDB from opening them",
     "shards/salvage.py": "opens a store with broken files",
     "shards/suspects.py": "which files were met broken",
     "shards/replication/log.py": "the log of a replica",
