@@ -251,18 +251,10 @@ class RocksEngine:
         try:
             while limit > 0 and start < end:
                 found = cast("Iterator[tuple[bytes, bytes]]", rdict.items(from_key=start, read_opt=options))
-                at_once = 1
-                while several := list(islice(found, min(at_once, limit))):
-                    keys, values = list(map(_first, several)), list(map(_second, several))
-                    lengths = list(map(len, values))
-                    size = sum(lengths)
-                    if size >= left:
-                        yield _until(keys, values, lengths, left)
-                        return
-                    yield keys, values, lengths
-                    left, limit, start = left - size, limit - len(keys), _behind(keys)
-                    at_once = _at_once(len(keys), size)
-                if limit <= 0:
+                for part in _parts(found, limit, left, 1):
+                    yield part
+                    left, limit, start = left - sum(part[2]), limit - len(part[0]), _behind(part[0])
+                if limit <= 0 or left <= 0:
                     return
                 # These iterators end at a damaged block as they do at the last key, and say nothing: another kind is asked whether there
                 # is more. There is when something was written meanwhile.
@@ -404,19 +396,24 @@ def _step(iterator: RdictIter, keys: list[bytes], values: list[bytes], count: in
 def _run(entries: Iterator[tuple[bytes, bytes]], keys: list[bytes], values: list[bytes], limit: int, left: int) -> int:
     """Add entries until there are `limit`, as `_step` does, with one call for each instead of four."""
     at_once = _at_once(len(values), sum(map(len, values)))
-    while several := list(islice(entries, min(at_once, limit - len(keys)))):
-        some_keys, some_values = list(map(_first, several)), list(map(_second, several))
-        lengths = list(map(len, some_values))
-        size = sum(lengths)
-        if size >= left:
-            some_keys, some_values, _ = _until(some_keys, some_values, lengths, left)
+    for some_keys, some_values, lengths in _parts(entries, limit - len(keys), left, at_once):
         keys += some_keys
         values += some_values
-        left -= size
-        if left <= 0:
-            break
-        at_once = _at_once(len(some_keys), size)
+        left -= sum(lengths)
     return left
+
+
+def _parts(entries: Iterator[tuple[bytes, bytes]], limit: int, left: int, at_once: int) -> Iterator[Entries]:
+    """Up to `limit` of them, and none after that with which they have `left` bytes, so many at first."""
+    while several := list(islice(entries, min(at_once, limit))):
+        keys, values = list(map(_first, several)), list(map(_second, several))
+        lengths = list(map(len, values))
+        size = sum(lengths)
+        if size >= left:
+            yield _until(keys, values, lengths, left)
+            return
+        yield keys, values, lengths
+        left, limit, at_once = left - size, limit - len(keys), _at_once(len(keys), size)
 
 
 def _behind(keys: list[bytes]) -> bytes:
