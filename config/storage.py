@@ -43,13 +43,13 @@ class LocalWriteBuffer(Section):
 
 
 class Layout(Section):
-    type: Literal["skipstream", "wildcard_optimized_v2", "record_batch", "wildcard_optimized"] = setting(
-        "skipstream",
-        "How messages lie in the store. skipstream: in order of their position, with an index key for each varying level of the topic; "
-        "the second name is EMQX's word for the same. record_batch: many messages of a topic in one value, and an index that is "
-        "written later, in pages. wildcard_optimized: in order of epochs, and in an epoch in order of the varying levels; sessions that "
-        "are behind what `tail_cache_bytes` holds get what is new when its epoch is over. docs/layouts.md says what each costs. A "
-        "change applies to generations made from then on.",
+    type: Literal["pagestream", "skipstream", "wildcard_optimized_v2", "record_batch", "wildcard_optimized"] = setting(
+        "pagestream",
+        "How messages lie in the store. pagestream: in order of their position, with an index over the varying levels of the topic that "
+        "is written later, in pages. skipstream: with an index key for each of them instead; the third name is EMQX's word for the same. "
+        "record_batch: many messages of a topic in one value, and such pages. wildcard_optimized: in order of epochs, and in an epoch in "
+        "order of the varying levels; sessions that are behind what `tail_cache_bytes` holds get what is new when its epoch is over. "
+        "docs/layouts.md says what each costs. A change applies to generations made from then on.",
         effect="with the next generation",
     )
     wildcard_thresholds: tuple[Whole, ...] = setting(

@@ -10,7 +10,7 @@ A generation begins with a row of zeros. One without a row was begun by a progra
 how many, and no row is begun for it.
 
 Holds after every call: what is known of a generation is its row as of everything submitted. A record that is refused is submitted again,
-with its rows; whoever throws one away says so (recount).
+with its rows; whoever throws one away says so (Store.take_back).
 """
 
 from __future__ import annotations

@@ -137,9 +137,11 @@ class Store:
         """Growth, or the ops of a roll, that were in a record that was refused: they come again with the next ``take_growth``."""
         self._given_back.extend(ops)
 
-    def recount(self) -> None:
-        """The messages of a record that was refused do not come again. All records before it are written, and none is in the making."""
+    def take_back(self, position: int) -> None:
+        """The messages from here on, of a record that was refused, do not come again. All before it are written, none is in the making."""
         self.counting.recount()
+        for layout in self._layouts.values():
+            layout.take_back(position)
 
     def note_time(self, ops: list[Op], position: int, wall_ms: int) -> None:
         """A mark in each current generation: messages from ``position`` on were published at ``wall_ms`` or later.

@@ -115,6 +115,9 @@ class Layout(Protocol):
         Nothing is held over from one record to the next, so a record has all of its messages or is not there.
         """
 
+    def take_back(self, position: int) -> None:
+        """What was put at this position and behind it is not stored, and does not come again: its record was refused."""
+
     def streams(self, topic_filter: bytes) -> list[Stream]:
         """The streams that can hold matching topics, sorted by static key."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shards.engine import Engine
+from shards.layouts.pagestream import PageStream
 from shards.layouts.port import Layout, LayoutOptions
 from shards.layouts.record_batch import RecordBatch
 from shards.layouts.skipstream import SkipStream
@@ -13,6 +14,7 @@ from shards.layouts.wildcard_optimized import WildcardOptimized
 OpenLayout = Callable[[Engine, int, LayoutOptions], Layout]
 
 LAYOUTS: dict[str, OpenLayout] = {
+    "pagestream": PageStream.open,
     "record_batch": RecordBatch.open,
     "skipstream": SkipStream.open,
     "wildcard_optimized": WildcardOptimized.open,
@@ -22,7 +24,7 @@ LAYOUTS: dict[str, OpenLayout] = {
 WITH_BIT_FIELDS = frozenset({"wildcard_optimized"})
 """Whose rows have the options of bit-field keys."""
 
-ALIASES = {"auto": "skipstream", "wildcard_optimized_v2": "skipstream"}
+ALIASES = {"auto": "pagestream", "wildcard_optimized_v2": "skipstream"}
 """Name in the configuration -> name in a row."""
 
 

@@ -2,52 +2,30 @@
 
 Keys of a family (docs/formats.md, "Generation, layout skipstream"), all big-endian so that they sort by position:
 
-    static[8] | 0 u16 | position u64                        -> stored message
+    static[8] | 0 u16 | position u64                        -> stored message       (by_position)
     static[8] | level u16 | H8(level's value) | position u64 -> empty            level: varying levels, from 1
     0[8] | edge kind | parent state[8] | level's bytes      -> child state[8]    the learned topic structure
 
-A position is unique in a shard, so the varying levels need not be in the data key. A stream without constraint is one range
-scan. With constraints, the positions that all wanted index lists have in common are looked up in the data keys, and the real
-topic is compared, as two values may share a hash. No static key begins with eight zero bytes (lts.RESERVED_PREFIX).
+A stream without constraint is one range scan. With constraints, the positions that all wanted index lists have in common are looked
+up in the data keys (joining). No static key begins with eight zero bytes (lts.RESERVED_PREFIX).
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from struct import Struct
 
-from shards.bulk import NO_LIMIT, Columns, columns_of, packed_columns, position_list
-from shards.engine import Cursor, Engine, Op, StoreDamaged
-from shards.layouts.learned import growth_ops, has, hash_of, load_structure, scanned, stream_of, streams_of
-from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey, read_of
+from shards.bulk import NO_LIMIT, Columns, columns_of
+from shards.engine import Cursor, Engine, Op
+from shards.layouts.by_position import ByPosition, Moves, pack_position
+from shards.layouts.joining import joined
+from shards.layouts.learned import growth_ops, hash_of, load_structure, stream_of, streams_of
+from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.lts import TopicStructure
-from shards.messages import topic_of
 
-_DATA = b"\x00\x00"
-_POSITION = Struct(">Q")
-_pack_position = _POSITION.pack
-_unpack_position = _POSITION.unpack_from
+_unpack_position = Struct(">Q").unpack_from
 _pack_level = Struct(">H").pack
-
-_DATA_POSITION_AT = 10
-_DATA_KEY_BYTES = 18
 _INDEX_POSITION_AT = 18
-
-_FETCH_FIRST = 8
-_FETCH_MAX = 128
-
-
-@dataclass(slots=True)
-class Moves:
-    """seek: jumps to a place, next: steps from one key to its neighbour. hit, hash_collision: messages that the wanted index lists name,
-    and that match, or only share hashes. miss: positions that one list has and another has not. end_of_stream: reads that found the end."""
-
-    seek: int = 0
-    next: int = 0
-    hash_collision: int = 0
-    hit: int = 0
-    miss: int = 0
-    end_of_stream: int = 0
 
 
 class SkipStream:
@@ -58,10 +36,9 @@ class SkipStream:
         self._engine = engine
         self._family = family
         self._structure = structure
+        self._messages = ByPosition(engine, family, self._moves)
         self._index_keys: list[bytes] = []
         """Of the messages of this record."""
-        self._data_prefixes: dict[bytes, bytes] = {}
-        """By static key."""
 
     @classmethod
     def open(cls, engine: Engine, family: int, options: LayoutOptions) -> SkipStream:
@@ -88,10 +65,7 @@ class SkipStream:
     def key_of(self, topic: bytes) -> TopicKey:
         leaf, varying = self._structure.learn(topic)
         static = leaf.static
-        # One for all topics of a stream: of very many topics each thing that is a topic's own costs a look into memory.
-        data = self._data_prefixes.get(static)
-        if data is None:
-            data = self._data_prefixes[static] = static + _DATA
+        data = self._messages.prefix(static)
         if not varying:
             return TopicKey(self._family, static, data, ())
         indexes = tuple([static + _pack_level(level) + hash_of(value) for level, value in enumerate(varying, 1)])
@@ -102,7 +76,7 @@ class SkipStream:
 
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
         family, _, data, indexes, _ = key
-        at = _pack_position(position)
+        at = pack_position(position)
         ops.append((family, data + at, value))
         for prefix in indexes:
             self._index_keys.append(prefix + at)
@@ -114,6 +88,9 @@ class SkipStream:
             keys, self._index_keys = sorted(self._index_keys), []
             family = self._family
             ops += [(family, key, b"") for key in keys]
+
+    def take_back(self, position: int) -> None:
+        """Nothing is kept of it."""
 
     def seal(self) -> None:
         assert not self._index_keys, "sealed in the middle of a record"
@@ -142,9 +119,13 @@ class SkipStream:
         if after >= upto:
             return Read([], [], after, True)
         if not stream.constraints:
-            read = self._scan(stream.static + _DATA, after, upto, min(count_max, examine_max), bytes_max)
+            read = self._messages.scan(stream.static, after, upto, min(count_max, examine_max), bytes_max)
         else:
-            read = self._join(stream, after, upto, count_max, bytes_max, examine_max)
+            join = _Join(self._engine, self._family, stream, after, upto, self._moves)
+            static = stream.static
+            read = joined(
+                join, lambda positions: self._messages.at(static, positions), stream, upto, count_max, bytes_max, examine_max, self._moves
+            )
         self._moves.end_of_stream += read.done
         return read
 
@@ -152,57 +133,12 @@ class SkipStream:
         assert rows_max > 0 and bytes_max > 0, (rows_max, bytes_max)
         if after >= upto or stream.constraints:
             return columns_of(self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT))
-        prefix = stream.static + _DATA
-        low, high = prefix + _pack_position(after + 1), prefix + _pack_position(upto + 1)
-        found = self._engine.columns(self._family, low, high, rows_max, bytes_max)
-        return packed_columns(found, _DATA_KEY_BYTES, _DATA_POSITION_AT, upto, rows_max, bytes_max)
-
-    def _scan(self, prefix: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
-        low, high = prefix + _pack_position(after + 1), prefix + _pack_position(upto + 1)
-        keys, values = self._engine.keys_and_values(self._family, low, high, limit, bytes_max)
-        self._moves.seek += 1
-        self._moves.next += len(keys)
-        return scanned(position_list(keys, _DATA_KEY_BYTES, _DATA_POSITION_AT), values, upto, limit, bytes_max)
-
-    def _join(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
-        moves = self._moves
-        join = _Join(self._engine, self._family, stream, after, upto, moves)
-        data = stream.static + _DATA
-        messages: list[tuple[int, bytes]] = []
-        total = 0
-        place = after
-        fetch = _FETCH_FIRST
-        while True:
-            positions, place, exhausted = join.next(min(fetch, count_max - len(messages)), examine_max)
-            values = self._engine.get_many(self._family, [data + _pack_position(position) for position in positions])
-            join.examined += len(positions)
-            for position, value in zip(positions, values, strict=True):
-                if value is None:
-                    raise StoreDamaged(
-                        f"generation {self._family}: index names {position} in {stream.static.hex()}, its message is missing"
-                    )
-                if not has(topic_of(value), stream.literals):
-                    moves.hash_collision += 1
-                    continue
-                moves.hit += 1
-                if messages and total + len(value) > bytes_max:
-                    return read_of(messages, position - 1, False)
-                messages.append((position, value))
-                total += len(value)
-            if exhausted:
-                return read_of(messages, upto, True)
-            if len(messages) >= count_max or total >= bytes_max or join.examined >= examine_max:
-                return read_of(messages, place, False)
-            average = total // len(messages) + 1 if messages else 1
-            fetch = max(1, min(2 * fetch, _FETCH_MAX, (bytes_max - total) // average))
+        return self._messages.bulk(stream.static, after, upto, rows_max, bytes_max)
 
 
 class _Join:
-    """The positions that the wanted index lists have in common, in order, each handed out once.
-
-    One list is simply scanned. Several are leapt through: whoever is behind moves forward to the foremost.
-    ``place`` is always such that every common position up to it has been handed out.
-    """
+    """joining.Common over index keys: one list is simply scanned, several are leapt through: whoever is behind moves forward to the
+    foremost. ``place`` is always such that every common position up to it has been handed out."""
 
     __slots__ = ("_at", "_cursors", "_engine", "_family", "_moves", "_place", "_prefixes", "_upto", "examined")
 
@@ -216,15 +152,12 @@ class _Join:
         self.examined = 0
         self._cursors: list[Cursor] = []
         if len(self._prefixes) > 1:
-            low, high = _pack_position(after + 1), _pack_position(upto + 1)
+            low, high = pack_position(after + 1), pack_position(upto + 1)
             self._cursors = [engine.cursor(family, prefix + low, prefix + high) for prefix in self._prefixes]
         self._at = [-1] * len(self._cursors)
 
     def next(self, count: int, examine_max: int) -> tuple[list[int], int, bool]:
-        """Up to ``count`` further positions, the place reached, and whether there are no more.
-
-        Looks at no more than about ``examine_max`` keys since the join began, but always far enough to move the place.
-        """
+        """joining.Common.next."""
         if not self._cursors:
             return self._scan(min(count, max(1, examine_max - self.examined)))
         found: list[int] = []
@@ -253,9 +186,12 @@ class _Join:
                 break
         return found, self._place, False
 
+    def fetched(self, count: int) -> None:
+        self.examined += count
+
     def _scan(self, count: int) -> tuple[list[int], int, bool]:
         prefix = self._prefixes[0]
-        low, high = prefix + _pack_position(self._place + 1), prefix + _pack_position(self._upto + 1)
+        low, high = prefix + pack_position(self._place + 1), prefix + pack_position(self._upto + 1)
         found = [_unpack_position(key, _INDEX_POSITION_AT)[0] for key, _ in self._engine.scan(self._family, low, high, count)]
         self.examined += len(found)
         self._moves.seek += 1
@@ -280,7 +216,7 @@ class _Join:
                 return None
             at = _unpack_position(cursor.key(), _INDEX_POSITION_AT)[0]
         if at < target:
-            cursor.seek(self._prefixes[turn] + _pack_position(target))
+            cursor.seek(self._prefixes[turn] + pack_position(target))
             self._moves.seek += 1
             self.examined += 1
             if not cursor.valid():

@@ -322,7 +322,7 @@ def test_a_batch_counts_when_it_is_committed(topology: Topology) -> None:
         sheet = Sheet(topology.run_dir, incarnation("shard-0"))
         sheet.now_s = now
         counted = {**dict.fromkeys((*of_shard.COUNTERS, *of_shard.GAUGES), 0), **harness.core.counters}
-        figures.tell(sheet, counted, {("skipstream", "hit"): 4}, 1, 0)
+        figures.tell(sheet, counted, {("skipstream", "hit"): 3, ("pagestream", "hit"): 1}, 1, 0)
         sheet.close()
         return scraped(topology)
 

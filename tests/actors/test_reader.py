@@ -13,7 +13,7 @@ from shards.options import StoreOptions
 from tests.actors.calling import Got, caller
 from tests.actors.served import HOUR_MS, Said, Served, said, served
 
-LAYOUTS = ("skipstream", "record_batch", "wildcard_optimized")
+LAYOUTS = ("pagestream", "skipstream", "record_batch", "wildcard_optimized")
 
 
 def many(count: int, *, start: int = 0, topics: int = 30, clients: int = 5) -> list[Said]:

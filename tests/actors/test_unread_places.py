@@ -17,7 +17,7 @@ from shards.queries import Place
 from tests.shards.primary import Cut, Primary, topic_at
 from tests.shards.topic_model import matches
 
-LAYOUTS = ("skipstream", "record_batch", "wildcard_optimized")
+LAYOUTS = ("pagestream", "skipstream", "record_batch", "wildcard_optimized")
 FILTERS = (b"#", b"plant/+/line/7/temp", b"busy", b"site/+", b"new/#", b"plant/1/#", b"site/+", b"none/at/all")
 PERIOD_MS = 1_000
 SEED, ROUNDS = 0, 6

@@ -18,10 +18,10 @@ from tests.needs import ROOT
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["hot", "devices", "deep", "one-off", "literal", "fleet"])
-def test_both_layouts_are_given_and_give_the_same_messages(shape: str, tmp_path: Path) -> None:
+def test_all_layouts_are_given_and_give_the_same_messages(shape: str, tmp_path: Path) -> None:
     # Property: what is compared is the same work: as many messages, found under the same filters, before and after folding.
     seen = []
-    for layout in ("record_batch", "skipstream"):
+    for layout in ("pagestream", "record_batch", "skipstream"):
         worker = Worker(layout, shape, tmp_path / layout, False)
         written = worker.answer(["write", "300", "30", "1"])
         assert isinstance(written, Write) and written.process_us > 0
@@ -36,7 +36,7 @@ def test_both_layouts_are_given_and_give_the_same_messages(shape: str, tmp_path:
         found += [worker.answer(["read", "#", "7", "1000"])]
         seen.append([each.messages for each in found if isinstance(each, Read)])
         worker.close()
-    assert seen[0] == seen[1]
+    assert seen[0] == seen[1] == seen[2]
     assert seen[0][0] == seen[0][-1] == 300
 
 
@@ -48,8 +48,8 @@ def test_a_ratio_is_taken_within_rounds() -> None:
 def test_the_page_says_what_was_missed() -> None:
     # Property: a ratio over its bound is named, and the default stays what it is.
     choice = [Wanted("write", 0.7, 0.6, 7.0, 10.0), Wanted("read", 1.0, 1.3, 5.0, 5.0)]
-    page = render("Measured.", "skipstream", choice, [], ("record_batch", "skipstream"))
-    assert "misses 1 of the 2 ratios" in page
+    page = render("Measured.", "skipstream", {"record_batch": choice, "pagestream": choice[1:]}, [], ("record_batch", "skipstream"))
+    assert "`record_batch` misses 1 of 2:" in page and "`pagestream` reaches all 1:" in page
     assert "| write | 0.70 | 0.6 | 7.00 | 10.00 | missed |" in page
     assert default_sentence("skipstream") in page
     assert not choice[0].holds and choice[1].holds

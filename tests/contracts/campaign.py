@@ -25,9 +25,10 @@ from typing import NamedTuple
 from shards.layouts.registry import LAYOUTS
 from tests.contracts.disks import make
 from tests.contracts.layout_history import History
-from tests.contracts.layouts import open_small
+from tests.contracts.layouts import open_small, open_small_pages
 
-ALONE = ("record_batch", "skipstream", "wildcard_optimized")
+ALONE = ("pagestream", "record_batch", "skipstream", "wildcard_optimized")
+SMALL_BOUNDS = {"pagestream": open_small_pages, "record_batch": open_small}
 KINDS: tuple[tuple[str, ...], ...] = (*((name,) for name in ALONE), ALONE)
 """The last one: another layout at any roll or restart."""
 STEPS = 80
@@ -41,7 +42,7 @@ class Failed(AssertionError):
 
 
 class Chosen(NamedTuple):
-    """small: record_batch with bounds so small that all of an index is gone through."""
+    """small: pagestream and record_batch with bounds so small that all of an index is gone through."""
 
     layouts: tuple[str, ...]
     engine: str
@@ -60,13 +61,13 @@ def chosen(seed: int) -> Chosen:
 
 @contextmanager
 def bounds(small: bool) -> Iterator[None]:
-    shipped = LAYOUTS["record_batch"]
+    shipped = {name: LAYOUTS[name] for name in SMALL_BOUNDS}
     if small:
-        LAYOUTS["record_batch"] = open_small
+        LAYOUTS.update(SMALL_BOUNDS)
     try:
         yield
     finally:
-        LAYOUTS["record_batch"] = shipped
+        LAYOUTS.update(shipped)
 
 
 @contextmanager

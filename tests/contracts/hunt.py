@@ -13,7 +13,7 @@ from tests.hunting import MISFITS, Ground, Misfit
 class Histories(Ground[Fault]):
     faults = ALL
     table = Path(__file__).with_name("catches.json")
-    seeds_max = 200
+    seeds_max = 500
 
     def name(self, fault: Fault) -> str:
         return fault.name

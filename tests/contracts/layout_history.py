@@ -19,6 +19,7 @@ import pytest
 from shards.classes import ClassMap, RetentionClass
 from shards.engine import HOME_FAMILY, Op, StoreFull
 from shards.frames import Place
+from shards.layouts.pagestream import PageStream
 from shards.layouts.port import Layout
 from shards.layouts.record_batch import RecordBatch
 from shards.messages import encode_message
@@ -433,7 +434,7 @@ class History:
     def _all_folded(self) -> None:
         """Of sealed generations that are open each stream has one segment and nothing beside it, or few messages and none."""
         for layout in self.store._generations._open.values():
-            if isinstance(layout, RecordBatch) and layout._index._sealed:
+            if isinstance(layout, PageStream | RecordBatch) and layout._index._sealed:
                 small = layout._bounds.small_stream
                 for index in layout._index._streams.values():
                     assert len(index.segments) <= 1 and not index.state.garbage

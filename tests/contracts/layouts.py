@@ -1,12 +1,14 @@
-"""The layouts that the contract suites run over: those that ship, and record_batch with bounds so small that a few hundred messages
-go through all that happens to an index: runs, segments, folds, garbage, pages that end in the middle of a value; and wildcard_optimized
-with keys so small that epochs are short, hashes of levels are often equal, and so are the truncated static keys of streams."""
+"""The layouts that the contract suites run over: those that ship, and pagestream and record_batch with bounds so small that a few hundred
+messages go through all that happens to an index: runs, segments, folds, garbage, pages that end in the middle of a value; and
+wildcard_optimized with keys so small that epochs are short, hashes of levels are often equal, and so are the truncated static keys of
+streams."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from shards.engine import Engine
+from shards.layouts.pagestream import PageStream
 from shards.layouts.port import Layout, LayoutOptions
 from shards.layouts.record_batch import Bounds, RecordBatch
 from shards.layouts.registry import LAYOUTS, OpenLayout
@@ -36,7 +38,13 @@ def open_small_keys(engine: Engine, family: int, options: LayoutOptions) -> Layo
     return WildcardOptimized.open(engine, family, small)
 
 
-OPENERS: dict[str, OpenLayout] = {**LAYOUTS, "record_batch_small": open_small, "wildcard_optimized_small": open_small_keys}
+def open_small_pages(engine: Engine, family: int, options: LayoutOptions) -> Layout:
+    return PageStream.open(engine, family, options, SMALL)
+
+
+OPENERS: dict[str, OpenLayout] = {
+    **LAYOUTS, "pagestream_small": open_small_pages, "record_batch_small": open_small, "wildcard_optimized_small": open_small_keys
+}  # fmt: skip
 
 
 def settle(layout: Layout, upto: int, slices_max: int) -> int:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shards.engine import Engine, Op
-from shards.layouts.port import Read, TopicKey
+from shards.layouts import pagestream
+from shards.layouts.by_position import ByPosition, Moves
+from shards.layouts.joining import looked_through
+from shards.layouts.paged_index.entries import Entries
+from shards.layouts.paged_index.index import Bounds, PagedIndex, _Job
+from shards.layouts.paged_index.merging import Source
+from shards.layouts.paged_index.pages import IndexState, Segment
+from shards.layouts.paged_index.postings import Intersection, Postings
+from shards.layouts.paged_index.stream_index import ReadStream, StreamIndex
+from shards.layouts.pagestream import PageStream
+from shards.layouts.port import Read, Stream, TopicKey
 from shards.layouts.record_batch import layout as record_batch
-from shards.layouts.record_batch.entries import Entries
-from shards.layouts.record_batch.merging import Source
-from shards.layouts.record_batch.paged_index import Bounds, PagedIndex, _Job
-from shards.layouts.record_batch.pages import IndexState, Segment
-from shards.layouts.record_batch.postings import Intersection, Postings
 from shards.layouts.record_batch.scanning import Scanner, _Taken
-from shards.layouts.record_batch.stream_index import StreamIndex
 from shards.layouts.record_batch.values import Batch, encode_batch
 from shards.layouts.skipstream import SkipStream, _Join
 from shards.layouts.wildcard_optimized import WildcardOptimized
@@ -35,13 +39,13 @@ def skipstream_skips_an_index_entry(planting: Planting) -> None:
 
 
 def a_scan_goes_one_position_beyond_its_bound(planting: Planting) -> None:
-    scan = SkipStream._scan
+    scan = ByPosition.scan
 
-    def planted(self: SkipStream, prefix: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
-        read = scan(self, prefix, after, upto + 1, limit, bytes_max)
+    def planted(self: ByPosition, static: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
+        read = scan(self, static, after, upto + 1, limit, bytes_max)
         return read._replace(place=upto) if read.done else read
 
-    planting.replace(SkipStream, "_scan", planted)
+    planting.replace(ByPosition, "scan", planted)
 
 
 def a_join_says_that_it_is_further_than_it_is(planting: Planting) -> None:
@@ -52,6 +56,28 @@ def a_join_says_that_it_is_further_than_it_is(planting: Planting) -> None:
         return found, place if done else place + 1, done
 
     planting.replace(_Join, "next", planted)
+
+
+# ---- pagestream
+
+
+def pagestream_skips_an_index_entry(planting: Planting) -> None:
+    put = PageStream.put
+
+    def planted(self: PageStream, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
+        put(self, ops, key._replace(indexes=()) if position % 13 == 0 else key, position, value)
+
+    planting.replace(PageStream, "put", planted)
+
+
+def what_was_looked_through_ends_too_far(planting: Planting) -> None:
+    through = looked_through
+
+    def planted(read: Read, stream: Stream, upto: int, count_max: int, bytes_max: int) -> Read:
+        found = through(read, stream, upto, count_max, bytes_max)
+        return found if found.done else found._replace(place=read.place)
+
+    planting.replace(pagestream, "looked_through", planted)
 
 
 # ---- record_batch
@@ -112,9 +138,9 @@ def a_fold_loses_a_segment(planting: Planting) -> None:
 def a_place_after_a_fold_is_off_by_one(planting: Planting) -> None:
     begin = Intersection.__init__
 
-    def planted(self: Intersection, postings: Sequence[Postings], after: int, upto: int) -> None:
+    def planted(self: Intersection, postings: Sequence[Postings], after: int, upto: int, moves: Moves) -> None:
         folded = any(segment.number > 0 for posting in postings for segment in posting._index.segments)
-        begin(self, postings, after + 1 if folded and after > 0 else after, upto)
+        begin(self, postings, after + 1 if folded and after > 0 else after, upto, moves)
 
     planting.replace(Intersection, "__init__", planted)
 
@@ -122,9 +148,9 @@ def a_place_after_a_fold_is_off_by_one(planting: Planting) -> None:
 def a_restart_forgets_what_no_segment_covers(planting: Planting) -> None:
     load = StreamIndex.load
 
-    def planted(self: StreamIndex, engine: Engine, family: int, messages_max: int) -> int:
+    def planted(self: StreamIndex, engine: Engine, family: int, stored: ReadStream, messages_max: int) -> int:
         before = bytes(self.entries.rows)
-        read = load(self, engine, family, messages_max)
+        read = load(self, engine, family, stored, messages_max)
         if self.loaded:
             self.entries.rows[:] = before
         return read
@@ -250,6 +276,8 @@ IN_LAYOUTS = faults(
     skipstream_skips_an_index_entry,
     a_scan_goes_one_position_beyond_its_bound,
     a_join_says_that_it_is_further_than_it_is,
+    pagestream_skips_an_index_entry,
+    what_was_looked_through_ends_too_far,
     record_batch_skips_an_index_entry,
     a_batch_loses_its_last_message,
     a_batch_is_read_above_the_watermark,

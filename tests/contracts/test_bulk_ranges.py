@@ -26,7 +26,7 @@ from tests.contracts.campaign import bounds
 from tests.shards.topic_model import matches
 
 EXAMPLES = int(os.environ.get("RANGES_EXAMPLES") or 10)
-LAYOUTS = ("skipstream", "record_batch", "wildcard_optimized")
+LAYOUTS = ("pagestream", "skipstream", "record_batch", "wildcard_optimized")
 FILTERS = (b"#", b"busy", b"plant/+/temp", b"plant/3/+", b"plant/+/load", b"site/#")
 CLASSES = ClassMap((RetentionClass("short", b"site/#", 1),))
 MANY = 1 << 30

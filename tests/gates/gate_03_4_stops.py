@@ -23,7 +23,7 @@ from tests.gates.gate import GateFailed, Scale
 LIMIT_S = 900
 STOP_MS = 50.0
 STREAMS = 100_000
-LAYOUTS = ("skipstream", "record_batch")
+LAYOUTS = ("pagestream", "skipstream", "record_batch")
 SECONDS = 40
 LARGE = 3
 PER_FRAME, EVERY_S = 60, 0.02

@@ -32,7 +32,7 @@ from tests.lake.truncation import RawClient, places
 from tests.needs import ROOT
 
 LIMIT_S = 1800
-LAYOUTS = ("skipstream", "record_batch", "wildcard_optimized")
+LAYOUTS = ("pagestream", "skipstream", "record_batch", "wildcard_optimized")
 SECONDS, QUICK_SECONDS = 90, 25
 EXAMPLES, QUICK_EXAMPLES = 2000, 100
 PROPERTIES = "tests/contracts/test_bulk_ranges.py"

@@ -24,7 +24,7 @@ from shards.layouts.registry import LAYOUTS
 from shards.messages import encode_message
 from shards.options import StoreOptions
 from shards.store import Store
-from tests.contracts.layouts import open_small
+from tests.contracts.campaign import SMALL_BOUNDS
 
 HERE = Path(__file__).parent
 # What RocksDB writes for people, and what another machine would not have: not needed to open.
@@ -98,7 +98,7 @@ def make(layout: str, name: str) -> None:
     if archive.exists():
         raise SystemExit(f"{archive.name} is there: a golden store is never made again")
     # Bounds so small that a store of some kilobytes has segments, unfinished folds and garbage.
-    LAYOUTS["record_batch"] = open_small
+    LAYOUTS.update(SMALL_BOUNDS)
     classes = name.endswith("-classes")
     options = StoreOptions(layout, (20, 5), classes=FIRST if classes else NO_CLASSES)
     with tempfile.TemporaryDirectory() as directory:

@@ -42,7 +42,7 @@ def rows(layout: Layout, stream: Stream, upto: int) -> int:
     return found
 
 
-@pytest.mark.parametrize("layout_name", ["skipstream", "record_batch", "wildcard_optimized"])
+@pytest.mark.parametrize("layout_name", ["pagestream", "skipstream", "record_batch", "wildcard_optimized"])
 def test_a_damaged_block_is_no_end(tmp_path: Path, layout_name: str) -> None:
     # Property: a flipped byte in the middle of a data file is told, though an iterator of rocksdict that meets it just stops.
     path = tmp_path / "store"

@@ -23,7 +23,7 @@ from tests.shards.topic_model import any_filter, any_topic, matches
 
 MANY = 1 << 40
 DEFAULT_MS = 777
-LAYOUTS = ("skipstream", "record_batch", "wildcard_optimized")
+LAYOUTS = ("pagestream", "skipstream", "record_batch", "wildcard_optimized")
 
 
 def any_map(rng: random.Random) -> ClassMap:

@@ -89,7 +89,7 @@ def test_a_range_is_read_again_beyond_the_cut_off() -> None:
     assert [at for at, _ in again] == segment.positions and [value for _, value in again] == segment.values
 
 
-@pytest.mark.parametrize("layout", ["wildcard_optimized", "skipstream", "record_batch"])
+@pytest.mark.parametrize("layout", ["wildcard_optimized", "pagestream", "skipstream", "record_batch"])
 def test_an_idle_shard_commits_one_empty_record(layout: str) -> None:
     # Property: the last epoch is completed by a committed record that holds nothing but its position, once, and only for this layout.
     h = shard(StoreOptions(layout, (0,)))

@@ -153,6 +153,7 @@ class Life:
 
 
 TESTED = {
+    "pagestream": StoreOptions("pagestream", (100, 2)),
     "skipstream": StoreOptions("skipstream", (100, 2)),
     "record_batch": StoreOptions("record_batch", (100, 2)),
     "wildcard_optimized": StoreOptions("wildcard_optimized", (100, 2), 8, 9, 1),
@@ -161,8 +162,9 @@ TESTED = {
 
 @pytest.fixture(params=TESTED)
 def options(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> StoreOptions:
-    # A few dozen messages go through all that happens to its index.
-    monkeypatch.setitem(LAYOUTS, "record_batch", OPENERS["record_batch_small"])
+    # A few dozen messages go through all that happens to an index.
+    for name in ("pagestream", "record_batch"):
+        monkeypatch.setitem(LAYOUTS, name, OPENERS[f"{name}_small"])
     return TESTED[request.param]
 
 

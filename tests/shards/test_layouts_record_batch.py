@@ -9,10 +9,8 @@ import pytest
 
 from shards.engine import Op, StoreFailed, StoreFull
 from shards.engine_memory import MemoryEngine
-from shards.layouts.port import Layout, LayoutOptions, Stream
-from shards.layouts.record_batch import Bounds, RecordBatch
-from shards.layouts.record_batch.merging import Merge, RunSource
-from shards.layouts.record_batch.pages import (
+from shards.layouts.paged_index.merging import Merge, RunSource
+from shards.layouts.paged_index.pages import (
     BadIndex,
     IndexState,
     Segment,
@@ -23,6 +21,8 @@ from shards.layouts.record_batch.pages import (
     segment_prefix,
     state_key,
 )
+from shards.layouts.port import Layout, LayoutOptions, Stream
+from shards.layouts.record_batch import Bounds, RecordBatch
 from shards.layouts.record_batch.values import (
     BATCH,
     KEY_BYTES,
@@ -445,7 +445,7 @@ def test_a_copy_that_only_applied_the_records_reads_the_same() -> None:
 @pytest.mark.parametrize("indexed", [False, True])
 def test_values_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch, topic_filter: bytes, indexed: bool) -> None:
     # Property: the index may lie, the message does not: a colliding topic is never delivered, and blocks nothing.
-    for module in ("learned", "record_batch.layout", "record_batch.stream_index"):
+    for module in ("learned", "record_batch.layout", "paged_index.stream_index"):
         monkeypatch.setattr(f"shards.layouts.{module}.hash_of", lambda level: b"samehash")
     engine, layout = opened((0,), SMALL)
     messages = []

@@ -11,7 +11,10 @@ import pytest
 from mqtt.reason import ProtocolError
 from shards.backends import BackendUnknown
 from shards.classes import ClassMap, RetentionClass
-from shards.engine import StoreInUse
+from shards.engine import StoreFull, StoreInUse
+from shards.engine_memory import MemoryEngine
+from shards.layouts.pagestream import PageStream
+from shards.layouts.registry import LAYOUTS
 from shards.logical import GenerationDropped, Iteration, Message, MessageLog, open_log
 from shards.lts import StructureMismatch
 from shards.options import StoreOptions
@@ -154,3 +157,30 @@ def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert examples
     for example in examples:
         exec(compile(example, str(PAGE), "exec"), {})
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_a_full_disk_refused_is_nowhere(layout: str) -> None:
+    """Refused as a whole, it is in no index either; what comes later is found by every filter, and after a restart too."""
+    engine = MemoryEngine()
+    log = MessageLog(engine, StoreOptions(layout, (0,)))
+    log.append(numbered(b"d/7", 1, 2))
+    engine.fail_next_write()
+    with pytest.raises(StoreFull):
+        log.append(numbered(b"d/7", 3, 4))
+    log.append([*numbered(b"d/8", 5), *numbered(b"d/7", 6)])
+    for again in (log, MessageLog(engine, StoreOptions(layout, (0,)))):
+        assert texts(list(again.subscribe(b"d/7"))) == [b"1", b"2", b"6"]
+        assert texts(list(again.subscribe(b"d/+"))) == [b"1", b"2", b"5", b"6"]
+
+
+@pytest.mark.slow
+def test_what_is_appended_does_not_stay_in_memory() -> None:
+    """Nobody here is idle, so appending itself writes what is to be written of an index."""
+    log = MessageLog(MemoryEngine(), StoreOptions("pagestream", (0,)))
+    for first in range(0, 60_000, 5000):
+        log.append([Message(b"d/%d" % (number % 100), b"x") for number in range(first, first + 5000)])
+    (layout,) = log._store._generations._open.values()
+    assert isinstance(layout, PageStream)
+    assert sum(index.entries.count for index in layout._index._streams.values()) < 30_000
+    assert len(texts(list(log.subscribe(b"d/7")))) == 600

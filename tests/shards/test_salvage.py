@@ -20,7 +20,7 @@ from shards.store import GenerationDamaged, GenerationDropped, Store
 from tests.shards import damage
 from tests.shards.damage import CURRENT, Hurt, Made, log_of, read_all
 
-LAYOUTS = ("skipstream", "record_batch", "wildcard_optimized")
+LAYOUTS = ("pagestream", "skipstream", "record_batch", "wildcard_optimized")
 SEALED = 1
 FILE_HURTS = {"missing": damage.missing, "empty": damage.empty, "short": damage.short, "footer": damage.footer}
 

@@ -16,7 +16,7 @@ from shards.view import StoreView
 from tests.shards.primary import Cut, Elsewhere, Primary, topic_at
 from tests.shards.topic_model import matches
 
-LAYOUTS = ("skipstream", "record_batch", "wildcard_optimized")
+LAYOUTS = ("pagestream", "skipstream", "record_batch", "wildcard_optimized")
 FILTERS = (b"#", b"plant/+/line/7/temp", b"busy", b"site/+", b"new/#", b"plant/1/#", b"site/3", b"none/at/all")
 
 

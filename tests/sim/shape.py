@@ -163,7 +163,7 @@ def _selecting(rng: Random, shape: Shape) -> Shape:
 
 
 def _store(rng: Random) -> StoreOptions:
-    layout = rng.choice(("skipstream", "skipstream", "record_batch"))
+    layout = rng.choice(("pagestream", "skipstream", "record_batch"))
     return StoreOptions(layout, rng.choice(((100, 10), (0,), (3, 1), (None, 2))))
 
 

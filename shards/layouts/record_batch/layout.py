@@ -22,10 +22,12 @@ from zlib import crc32
 
 from shards.bulk import NO_LIMIT, Columns, columns_of
 from shards.engine import Engine, Op, StoreDamaged
-from shards.layouts.learned import growth_ops, has, hash_of, load_structure, stream_of, streams_of
-from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey, read_of
+from shards.layouts.by_position import Moves
+from shards.layouts.joining import joined
+from shards.layouts.learned import growth_ops, hash_of, load_structure, stream_of, streams_of
+from shards.layouts.paged_index.index import Bounds, PagedIndex
+from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.layouts.record_batch.columns import ColumnScanner
-from shards.layouts.record_batch.paged_index import Bounds, PagedIndex
 from shards.layouts.record_batch.scanning import UNKNOWN, LiteralStream, Scanner
 from shards.layouts.record_batch.values import (
     BATCH_MESSAGES_MIN,
@@ -42,29 +44,28 @@ from shards.layouts.record_batch.values import (
     pack_tail,
 )
 from shards.lts import TopicStructure
-from shards.messages import topic_of
 
-_FETCH_FIRST = 8
-_FETCH_MAX = 128
 BOUNDS = Bounds()
 
 
 class RecordBatch:
     """One generation in this layout."""
 
-    def __init__(self, engine: Engine, family: int, structure: TopicStructure, empty: bool, bounds: Bounds) -> None:
+    def __init__(self, engine: Engine, family: int, structure: TopicStructure, empty: bool, bounds: Bounds, beside: bool = False) -> None:
+        """beside: for who reads beside the one that writes."""
         self._engine = engine
         self._family = family
         self._structure = structure
         self._bounds = bounds
-        self._index = PagedIndex(engine, family, () if empty else structure.leaves(), bounds)
+        self._scanner = Scanner(engine, family)
+        self._index = PagedIndex(engine, family, self._scanner.singles, None if beside else () if empty else structure.leaves(), bounds)
         self._rows: dict[bytes, bytearray] = {}
         self._literal: dict[bytes, LiteralStream] = {}
         self._held: dict[bytes, list[tuple[int, bytes]]] = {}
         self._record = 0
         self._before = 0 if empty else UNKNOWN
-        self._scanner = Scanner(engine, family)
         self._columns = ColumnScanner(engine, family)
+        self._uncounted = Moves()
 
     @classmethod
     def open(cls, engine: Engine, family: int, options: LayoutOptions, bounds: Bounds = BOUNDS) -> RecordBatch:
@@ -74,7 +75,7 @@ class RecordBatch:
 
     def seen_again(self) -> RecordBatch:
         """The index that was loaded is that of the messages of then, and its pages may have been folded."""
-        return RecordBatch(self._engine, self._family, self._structure, False, self._bounds)
+        return RecordBatch(self._engine, self._family, self._structure, False, self._bounds, beside=True)
 
     def inherit_into(self, family: int, options: LayoutOptions) -> RecordBatch:
         return RecordBatch(self._engine, family, self._structure.inherit(options.thresholds), True, self._bounds)
@@ -147,6 +148,9 @@ class RecordBatch:
                 assert stream is not None
                 stream.batched = max(stream.batched, part[-1][0])
 
+    def take_back(self, position: int) -> None:
+        self._index.take_back(position)
+
     def seal(self) -> None:
         assert not any(self._held.values()), "sealed in the middle of a record"
         self._index.seal()
@@ -191,31 +195,17 @@ class RecordBatch:
 
     def _join(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         static = stream.static
-        common = self._index.common(stream, self._structure.leaf(static).levels, after, upto)
-        messages: list[tuple[int, bytes]] = []
-        total = 0
-        fetch = _FETCH_FIRST
-        while True:
-            positions, place, exhausted = common.next(min(fetch, count_max - len(messages)), examine_max)
+        common = self._index.common(stream, self._structure.leaf(static).levels, after, upto, self._uncounted)
+
+        def fetch(positions: list[int]) -> list[tuple[int, bytes]]:
             keys = [static + pack_position(position) for position in positions]
             values = self._engine.get_many(self._family, keys)
-            common.fetched += len(positions)
             if None in values:
                 missing = positions[values.index(None)]
                 raise StoreDamaged(f"generation {self._family}: index names {missing} in {static.hex()}, its message is missing")
-            for position, message in messages_of(static, zip(keys, cast("list[bytes]", values), strict=True)):
-                if not has(topic_of(message), stream.literals):
-                    continue
-                if messages and total + len(message) > bytes_max:
-                    return read_of(messages, position - 1, False)
-                messages.append((position, message))
-                total += len(message)
-            if exhausted:
-                return read_of(messages, upto, True)
-            if len(messages) >= count_max or total >= bytes_max or common.examined >= examine_max:
-                return read_of(messages, place, False)
-            average = total // len(messages) + 1 if messages else 1
-            fetch = max(1, min(2 * fetch, _FETCH_MAX, (bytes_max - total) // average))
+            return messages_of(static, zip(keys, cast("list[bytes]", values), strict=True))
+
+        return joined(common, fetch, stream, upto, count_max, bytes_max, examine_max, self._uncounted)
 
     def _literal_stream(self, static: bytes) -> LiteralStream | None:
         """What is known of a stream without varying levels; None for one with."""

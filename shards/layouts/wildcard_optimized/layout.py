@@ -102,6 +102,9 @@ class WildcardOptimized:
     def flush(self, ops: list[Op]) -> None:
         """Nothing is held back."""
 
+    def take_back(self, position: int) -> None:
+        """Nothing is kept of it."""
+
     def seal(self) -> None:
         self._sealed = True
 

@@ -19,18 +19,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from shards.engine import Engine, Op
+from shards.layouts.by_position import Moves
+from shards.layouts.paged_index.merging import Merge, RunSource, SegmentSource, Source
+from shards.layouts.paged_index.pages import PAGE_ENTRIES_MAX, IndexState, Segment, segment_prefix
+from shards.layouts.paged_index.postings import Intersection, Postings
+from shards.layouts.paged_index.stream_index import ReadStream, StreamIndex
 from shards.layouts.port import Stream
-from shards.layouts.record_batch.merging import Merge, RunSource, SegmentSource, Source
-from shards.layouts.record_batch.pages import PAGE_ENTRIES_MAX, IndexState, Segment, segment_prefix
-from shards.layouts.record_batch.postings import Intersection, Postings
-from shards.layouts.record_batch.stream_index import StreamIndex
 from shards.lts import Leaf
 
 _SEGMENT_END = b"\xff" * 17
 _STREAMS_PER_SLICE = 64
-_ALL = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,15 @@ class Bounds:
 
 
 class PagedIndex:
-    def __init__(self, engine: Engine, family: int, there: Iterable[Leaf], bounds: Bounds) -> None:
-        """there: the streams that the family may already have messages of."""
+    def __init__(self, engine: Engine, family: int, read: ReadStream, there: Iterable[Leaf] | None, bounds: Bounds) -> None:
+        """there: the streams that the family may already have messages of; None: any, for who reads beside the one that writes."""
         self._engine = engine
         self._family = family
+        self._read = read
         self._bounds = bounds
         self._streams: dict[bytes, StreamIndex] = {}
-        self._unloaded: dict[bytes, tuple[bytes | None, ...]] = {leaf.static: leaf.levels for leaf in there if None in leaf.levels}
+        self._beside = there is None
+        self._unloaded: dict[bytes, tuple[bytes | None, ...]] = {leaf.static: leaf.levels for leaf in there or () if None in leaf.levels}
         self._job: _Job | None = None
         self._due: deque[tuple[StreamIndex, bool]] = deque()
         self._put = 0
@@ -74,24 +77,37 @@ class PagedIndex:
         """The index of a stream, loaded or not. Entries may be put into it."""
         index = self._streams.get(static)
         if index is None:
-            index = self._streams[static] = StreamIndex(static, levels, static not in self._unloaded)
+            index = self._streams[static] = StreamIndex(static, levels, not self._beside and static not in self._unloaded)
         return index
 
     def noted(self, count: int) -> None:
         """About so many entries were put since the last call."""
         self._put += count
 
+    def take_back(self, position: int) -> None:
+        """Entries from this position on are of messages that are not stored."""
+        for index in self._streams.values():
+            index.entries.take_back(position)
+
     def seal(self) -> None:
         self._sealed = True
         self._swept_upto = -1
 
-    def common(self, stream: Stream, levels: tuple[bytes | None, ...], after: int, upto: int) -> Intersection:
-        """The positions in (after, upto] at which all constraints of the stream are met, equal hashes taken for equal values."""
+    def is_loaded(self, static: bytes, levels: tuple[bytes | None, ...], messages_max: int) -> bool:
+        """Whether the index of a stream can be asked; where it cannot, the entries of so many messages are made first."""
+        index = self.of(static, levels)
+        while not index.loaded and messages_max > 0:
+            messages_max -= max(1, self._load(index, min(messages_max, self._bounds.slice_messages)))
+        return index.loaded
+
+    def common(self, stream: Stream, levels: tuple[bytes | None, ...], after: int, upto: int, moves: Moves) -> Intersection:
+        """The positions in (after, upto] at which all constraints of the stream are met, equal hashes taken for equal values. What is not
+        loaded of the stream's index is loaded, however much it is."""
         index = self.of(stream.static, levels)
         while not index.loaded:
-            self._load(index, _ALL)
-        postings = [Postings(self._engine, self._family, index, level, hashed, upto) for level, hashed in stream.constraints]
-        return Intersection(postings, after, upto)
+            self._load(index, self._bounds.slice_messages)
+        postings = [Postings(self._engine, self._family, index, level, hashed, upto, moves) for level, hashed in stream.constraints]
+        return Intersection(postings, after, upto, moves)
 
     # ---- idle work
 
@@ -199,7 +215,7 @@ class PagedIndex:
         index.state = state
 
     def _load(self, index: StreamIndex, messages_max: int) -> int:
-        read = index.load(self._engine, self._family, messages_max)
+        read = index.load(self._engine, self._family, self._read, messages_max)
         if index.loaded:
             self._unloaded.pop(index.static, None)
             self._put += index.entries.count
@@ -207,7 +223,7 @@ class PagedIndex:
 
     def _load_some(self) -> None:
         left = self._bounds.slice_messages
-        for static, levels in list(self._unloaded.items())[:_STREAMS_PER_SLICE]:
+        for static, levels in list(islice(self._unloaded.items(), _STREAMS_PER_SLICE)):
             left -= self._load(self.of(static, levels), left)
             if left <= 0:
                 return

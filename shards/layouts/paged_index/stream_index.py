@@ -12,14 +12,19 @@ Holds, when loaded: every message of the stream has its entries in exactly one p
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shards.engine import Engine
 from shards.layouts.learned import hash_of
-from shards.layouts.record_batch.entries import Entries
-from shards.layouts.record_batch.pages import NO_INDEX, IndexState, Segment, decode_state, encode_state, state_key
-from shards.layouts.record_batch.values import POSITION_AT, messages_of, pack_position, unpack_position
+from shards.layouts.paged_index.entries import Entries
+from shards.layouts.paged_index.pages import NO_INDEX, IndexState, Segment, decode_state, encode_state, state_key
+from shards.layouts.port import Read
 from shards.messages import topic_of
 
-_STREAM_END = b"\xff" * 9
+ReadStream = Callable[[bytes, int, int, int, int], Read]
+"""Messages of a whole stream, by static key, after, upto, count_max and bytes_max: those of the layout that the index is for."""
+_LAST = (1 << 64) - 2
+_LOAD_BYTES_MAX = 1 << 20
 
 
 class StreamIndex:
@@ -65,7 +70,7 @@ class StreamIndex:
         self.loaded = self.loaded and not dropped
         return dropped
 
-    def load(self, engine: Engine, family: int, messages_max: int) -> int:
+    def load(self, engine: Engine, family: int, read: ReadStream, messages_max: int) -> int:
         """Go on with loading, by at most so many messages; returns how many it was. ``loaded`` says whether more is to be done."""
         if self.loaded:
             return 0
@@ -75,18 +80,16 @@ class StreamIndex:
             self.state = NO_INDEX if row is None else decode_state(key, row, self.levels)
             self._loading_from = self.state.covered
         first = self.entries.first
-        end = self.static + (_STREAM_END if first is None else pack_position(first))
-        found = engine.scan(family, self.static + pack_position(self._loading_from + 1), end, messages_max)
-        for position, message in messages_of(self.static, found):
+        found = read(self.static, self._loading_from, _LAST if first is None else first - 1, messages_max, _LOAD_BYTES_MAX)
+        for position, message in zip(found.positions, found.values, strict=True):
             levels = topic_of(message).split(b"/")
-            self._loading += pack_position(position)
+            self._loading += position.to_bytes(8, "big")
             for depth in self.depths:
                 self._loading += hash_of(levels[depth])
-        if len(found) == messages_max:
-            self._loading_from = unpack_position(found[-1][0], POSITION_AT)[0]
-        else:
+        self._loading_from = found.place
+        if found.done:
             self.entries.precede(self._loading)
             self.loaded = True
             self.forgotten = 0
             self._loading = bytearray()
-        return len(found)
+        return len(found.positions)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shards.engine import Engine, Op
-from shards.layouts.record_batch.pages import PAGE_ENTRIES_MAX, Segment, decode_page, encode_page, segment_prefix
+from shards.layouts.paged_index.pages import PAGE_ENTRIES_MAX, Segment, decode_page, encode_page, segment_prefix
 
 Column = npt.NDArray[np.uint64]
 

@@ -9,9 +9,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from shards.engine import Cursor, Engine
-from shards.layouts.record_batch.entries import Run
-from shards.layouts.record_batch.pages import Segment, decode_page, entry_of, level_prefix, segment_number, segment_prefix
-from shards.layouts.record_batch.stream_index import StreamIndex
+from shards.layouts.by_position import Moves
+from shards.layouts.paged_index.entries import Run
+from shards.layouts.paged_index.pages import Segment, decode_page, entry_of, level_prefix, segment_number, segment_prefix
+from shards.layouts.paged_index.stream_index import StreamIndex
 
 _PREFIX_END = b"\xff" * 21
 
@@ -23,12 +24,13 @@ class Postings:
     """
 
     __slots__ = (
-        "_at", "_cursor", "_engine", "_family", "_found", "_hash", "_index", "_level", "_more", "_raw", "_source", "_sources", "_upto",
-        "examined",
+        "_at", "_cursor", "_engine", "_family", "_found", "_hash", "_index", "_level", "_more", "_moves", "_raw", "_source", "_sources",
+        "_upto", "examined",
     )  # fmt: skip
 
-    def __init__(self, engine: Engine, family: int, index: StreamIndex, level: int, hashed: bytes, upto: int) -> None:
+    def __init__(self, engine: Engine, family: int, index: StreamIndex, level: int, hashed: bytes, upto: int, moves: Moves) -> None:
         """level: from 1, as in the keys."""
+        self._moves = moves
         self._engine = engine
         self._family = family
         self._index = index
@@ -95,8 +97,10 @@ class Postings:
         # The page that follows is the wanted one unless the target is far ahead; a step costs a fraction of a seek.
         if self._more:
             cursor.next()
+            self._moves.next += 1
         if not self._more or (cursor.valid() and cursor.key() < wanted):
             cursor.seek(wanted)
+            self._moves.seek += 1
         self._more = False
         if not cursor.valid():
             return False
@@ -116,27 +120,27 @@ class Postings:
 
 
 class Intersection:
-    """The positions that all of some postings have in common, in order, each handed out once: whoever is behind moves forward
-    to the foremost. All common positions up to ``place`` have been handed out."""
+    """joining.Common over postings: whoever is behind moves forward to the foremost. All common positions up to ``place`` have been
+    handed out."""
 
-    __slots__ = ("_place", "_postings", "_upto", "fetched")
+    __slots__ = ("_fetched", "_moves", "_place", "_postings", "_upto")
 
-    def __init__(self, postings: Sequence[Postings], after: int, upto: int) -> None:
+    def __init__(self, postings: Sequence[Postings], after: int, upto: int, moves: Moves) -> None:
+        self._moves = moves
         self._postings = postings
         self._place = after
         self._upto = upto
-        self.fetched = 0
-        """Messages that the caller has looked at: they count as examined, too."""
+        self._fetched = 0
 
     @property
     def examined(self) -> int:
-        return self.fetched + sum([postings.examined for postings in self._postings])
+        return self._fetched + sum([postings.examined for postings in self._postings])
+
+    def fetched(self, count: int) -> None:
+        self._fetched += count
 
     def next(self, count: int, examine_max: int) -> tuple[list[int], int, bool]:
-        """Up to ``count`` further positions, the place reached, and whether there are no more.
-
-        Looks at no more than about ``examine_max`` entries and pages since the read began, but far enough to move the place.
-        """
+        """joining.Common.next."""
         found: list[int] = []
         postings = self._postings
         before = self._place
@@ -146,7 +150,11 @@ class Intersection:
             at = postings[turn].forward(candidate)
             if at is None:
                 return found, self._upto, True
-            agreed = agreed + 1 if at == candidate else 1
+            if at == candidate:
+                agreed += 1
+            else:
+                self._moves.miss += agreed > 0
+                agreed = 1
             candidate = at
             turn = (turn + 1) % len(postings)
             if agreed == len(postings):

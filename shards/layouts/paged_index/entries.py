@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shards.layouts.record_batch.merging import Column
+from shards.layouts.paged_index.merging import Column
 
 
 class Run(NamedTuple):
@@ -70,6 +70,14 @@ class Entries:
             end += width
         del rows[:end]
         return end // width
+
+    def take_back(self, position: int) -> None:
+        """Drop the newest open rows, from this position on; none of them is frozen, as they are not committed."""
+        rows, width = self.rows, self.width
+        end = len(rows)
+        while end and int.from_bytes(rows[end - width : end - width + 8], "big") >= position:
+            end -= width
+        del rows[end:]
 
     def freeze(self, upto: int, entries_max: int) -> int:
         """Sort the oldest open rows with position <= ``upto`` into a run; returns how many."""

@@ -1,0 +1,78 @@
+"""Reads with constraints: the positions that an index names for all wanted levels become messages.
+
+The real topic of each is compared, as two values may share a hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from shards.layouts.by_position import Moves
+from shards.layouts.learned import has
+from shards.layouts.port import Read, Stream, read_of
+from shards.messages import topic_of
+
+_FETCH_FIRST = 8
+_FETCH_MAX = 128
+
+
+class Common(Protocol):
+    """The positions that the index lists of all constraints have in common, in order, each handed out once."""
+
+    @property
+    def examined(self) -> int:
+        """Entries, pages and messages that this read has looked at."""
+
+    def next(self, count: int, examine_max: int) -> tuple[list[int], int, bool]:
+        """Up to ``count`` further positions, the place reached, and whether there are no more.
+
+        Looks at no more than about ``examine_max`` since the read began, but far enough to move the place.
+        """
+
+    def fetched(self, count: int) -> None:
+        """So many messages were looked at."""
+
+
+def joined(
+    common: Common, fetch: Callable[[list[int]], Iterable[tuple[int, bytes]]], stream: Stream, upto: int,
+    count_max: int, bytes_max: int, examine_max: int, moves: Moves,
+) -> Read:  # fmt: skip
+    """layouts.port.Layout.read for a stream with constraints. fetch: (position, message) of positions, in their order."""
+    messages: list[tuple[int, bytes]] = []
+    total = 0
+    fetch_max = _FETCH_FIRST
+    while True:
+        positions, place, exhausted = common.next(min(fetch_max, count_max - len(messages)), examine_max)
+        common.fetched(len(positions))
+        for position, value in fetch(positions):
+            if not has(topic_of(value), stream.literals):
+                moves.hash_collision += 1
+                continue
+            moves.hit += 1
+            if messages and total + len(value) > bytes_max:
+                return read_of(messages, position - 1, False)
+            messages.append((position, value))
+            total += len(value)
+        if exhausted:
+            return read_of(messages, upto, True)
+        if len(messages) >= count_max or total >= bytes_max or common.examined >= examine_max:
+            return read_of(messages, place, False)
+        average = total // len(messages) + 1 if messages else 1
+        fetch_max = max(1, min(2 * fetch_max, _FETCH_MAX, (bytes_max - total) // average))
+
+
+def looked_through(read: Read, stream: Stream, upto: int, count_max: int, bytes_max: int) -> Read:
+    """The same without an index: of messages of the whole stream those that match, as many as fit."""
+    messages: list[tuple[int, bytes]] = []
+    total = 0
+    for position, value in zip(read.positions, read.values, strict=True):
+        if not has(topic_of(value), stream.literals):
+            continue
+        if messages and total + len(value) > bytes_max:
+            return read_of(messages, position - 1, False)
+        messages.append((position, value))
+        total += len(value)
+        if len(messages) >= count_max or total >= bytes_max:
+            return read_of(messages, position, position == upto)
+    return read_of(messages, read.place, read.done)

@@ -1,0 +1,156 @@
+"""Data keys in position order, and an index over the varying levels that is written later, in sorted pages.
+
+Keys of a family (docs/formats.md, "Generation, layout pagestream"):
+
+    static[8] | 0 u16 | position u64                        -> stored message       (by_position)
+    0[7] 02 | ..., 0[7] 03 | ...                             -> the index, local and derived       (paged_index.pages)
+    0[8] | edge kind | parent state[8] | level's bytes      -> child state[8]    the learned topic structure
+
+A message of a stream with varying levels costs one key, whatever their number: its index entries are kept in RAM until there are many, and
+what a crash takes of them is made anew from the messages.
+
+Holds: no read waits for that. Where a stream's entries are not all there yet, a read with constraints makes some of them, and looks through
+some messages of the whole stream instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from shards.bulk import NO_LIMIT, Columns, columns_of
+from shards.engine import Engine, Op
+from shards.layouts.by_position import ByPosition, Moves, pack_position
+from shards.layouts.joining import joined, looked_through
+from shards.layouts.learned import growth_ops, hash_of, load_structure, stream_of, streams_of
+from shards.layouts.paged_index.index import Bounds, PagedIndex
+from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
+from shards.lts import TopicStructure
+
+BOUNDS = Bounds(flush_runs=2)
+"""A restart makes at most some 25,000 entries of a stream anew."""
+_KEYS_PER_MESSAGE = 8
+"""A message that is looked into, for its entry or for its topic, counts as so many keys."""
+_LOOK_BYTES_MAX = 1 << 20
+
+
+class PageStream:
+    """One generation in this layout."""
+
+    def __init__(self, engine: Engine, family: int, structure: TopicStructure, empty: bool, bounds: Bounds, beside: bool = False) -> None:
+        """beside: for who reads beside the one that writes."""
+        self._engine = engine
+        self._family = family
+        self._structure = structure
+        self._bounds = bounds
+        self._moves = Moves()
+        self._messages = ByPosition(engine, family, self._moves)
+        there = None if beside else () if empty else structure.leaves()
+        self._index = PagedIndex(engine, family, self._messages.scan, there, bounds)
+        self._rows: dict[bytes, bytearray] = {}
+        """By static key: where the index entries of new messages go."""
+        self._indexed = 0
+        """Messages with index entries, of this record."""
+
+    @classmethod
+    def open(cls, engine: Engine, family: int, options: LayoutOptions, bounds: Bounds = BOUNDS) -> PageStream:
+        """Load the learned structure; indexes are loaded when they are needed, or in idle moments."""
+        structure = load_structure(engine, family, options)
+        return cls(engine, family, structure, len(structure) == 0, bounds)
+
+    def seen_again(self) -> PageStream:
+        """The index that was loaded is that of the messages of then, and its pages may have been folded."""
+        return PageStream(self._engine, self._family, self._structure, False, self._bounds, beside=True)
+
+    def inherit_into(self, family: int, options: LayoutOptions) -> PageStream:
+        return PageStream(self._engine, family, self._structure.inherit(options.thresholds), True, self._bounds)
+
+    @property
+    def structure(self) -> TopicStructure:
+        return self._structure
+
+    @property
+    def moves(self) -> dict[str, int]:
+        return asdict(self._moves)
+
+    # ---- writing
+
+    def key_of(self, topic: bytes) -> TopicKey:
+        leaf, varying = self._structure.learn(topic)
+        static = leaf.static
+        data = self._messages.prefix(static)
+        if not varying:
+            return TopicKey(self._family, static, data, ())
+        if static not in self._rows:
+            self._rows[static] = self._index.of(static, leaf.levels).entries.rows
+        return TopicKey(self._family, static, data, (b"".join([hash_of(value) for value in varying]),))
+
+    def take_growth(self) -> list[Op]:
+        return growth_ops(self._structure, self._family)
+
+    def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
+        family, static, data, indexes, _ = key
+        at = pack_position(position)
+        ops.append((family, data + at, value))
+        if indexes:
+            rows = self._rows[static]
+            rows += at
+            rows += indexes[0]
+            self._indexed += 1
+
+    def flush(self, ops: list[Op]) -> None:
+        """Every message is in ops already."""
+        self._index.noted(self._indexed)
+        self._indexed = 0
+
+    def take_back(self, position: int) -> None:
+        self._index.take_back(position)
+
+    def seal(self) -> None:
+        self._index.seal()
+
+    def idle_work(self, upto: int) -> bool:
+        return self._index.idle_work(upto)
+
+    # ---- reading
+
+    def streams(self, topic_filter: bytes) -> list[Stream]:
+        return streams_of(self._structure, topic_filter)
+
+    def stream_of(self, static: bytes, topic_filter: bytes) -> Stream:
+        return stream_of(self._structure, static, topic_filter)
+
+    def cutoff(self, topic_filter: bytes, upto: int) -> int:
+        """The head is read as cheaply as the rest."""
+        return upto
+
+    def wants_tick(self, last: int, now: int) -> bool:
+        return False
+
+    def read(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
+        assert count_max > 0 and bytes_max > 0 and examine_max > 0, (count_max, bytes_max, examine_max)
+        if after >= upto:
+            return Read([], [], after, True)
+        if not stream.constraints:
+            read = self._messages.scan(stream.static, after, upto, min(count_max, examine_max), bytes_max)
+        else:
+            read = self._matching(stream, after, upto, count_max, bytes_max, examine_max)
+        self._moves.end_of_stream += read.done
+        return read
+
+    def bulk(self, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
+        assert rows_max > 0 and bytes_max > 0, (rows_max, bytes_max)
+        if after >= upto or stream.constraints:
+            return columns_of(self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT))
+        return self._messages.bulk(stream.static, after, upto, rows_max, bytes_max)
+
+    def _matching(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
+        static, moves = stream.static, self._moves
+        levels = self._structure.leaf(static).levels
+        messages_max = max(1, examine_max // _KEYS_PER_MESSAGE)
+        if not self._index.is_loaded(static, levels, messages_max):
+            found = self._messages.scan(static, after, upto, messages_max, _LOOK_BYTES_MAX)
+            return looked_through(found, stream, upto, count_max, bytes_max)
+        common = self._index.common(stream, levels, after, upto, moves)
+        return joined(
+            common, lambda positions: self._messages.at(static, positions), stream, upto, count_max, bytes_max, examine_max, moves
+        )

@@ -1,0 +1,209 @@
+"""What only pagestream promises: its bytes on disk, what a message costs, and that no read waits for an index. The index itself is tested
+with record_batch."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from shards.engine import Apart, Op, StoreFailed
+from shards.engine_memory import MemoryEngine
+from shards.layouts.paged_index.index import Bounds
+from shards.layouts.paged_index.pages import PAGE_PREFIX
+from shards.layouts.pagestream import BOUNDS, PageStream
+from shards.layouts.port import LayoutOptions
+from shards.messages import encode_message
+
+MANY = 1 << 40
+OPTIONS = LayoutOptions((0,))
+SMALL = Bounds(run_entries=16, flush_runs=2, fold_segments=3, slice_entries=16, slice_pages=2, slice_messages=10, page_entries=4)
+GOLDEN = [
+    ("0000000000000000451d709d1a626917b0", "bda91198af13a133"),
+    ("00000000000000004c0000000000000001706c616e74", "a5bf101d2b411454"),
+    ("000000000000000050a5bf101d2b411454", "dbda840002b80618"),
+    ("000000000000000050dbda840002b80618", "1d709d1a626917b0"),
+    ("bda91198af13a13300000102030405060708", "76616c7565"),
+]
+
+
+class Counting(MemoryEngine):
+    """How many messages were read at once, at most, and how many in all, since it was last said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = self.all = 0
+
+    def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
+        keys, values = super().keys_and_values(family, start, end, limit, bytes_max)
+        self.most = max(self.most, len(keys))
+        self.all += len(keys)
+        return keys, values
+
+
+def opened(bounds: Bounds = BOUNDS, options: LayoutOptions = OPTIONS) -> tuple[Counting, PageStream]:
+    engine = Counting()
+    engine.create_family(1)
+    return engine, PageStream.open(engine, 1, options, bounds)
+
+
+def write(engine: MemoryEngine, layout: PageStream, topics: list[bytes], first: int = 1) -> list[Op]:
+    """One record with a message for each topic, at consecutive positions."""
+    ops: list[Op] = []
+    for position, topic in enumerate(topics, first):
+        layout.put(ops, layout.key_of(topic), position, encode_message(1, 0, b"p", topic, b"\0"))
+    layout.flush(ops)
+    engine.write([*layout.take_growth(), *ops])
+    return ops
+
+
+def positions(layout: PageStream, topic_filter: bytes, examine_max: int = MANY) -> list[int]:
+    (stream,) = layout.streams(topic_filter)
+    found: list[int] = []
+    place, done = 0, False
+    while not done:
+        read = layout.read(stream, place, MANY, MANY, MANY, examine_max)
+        found += read.positions
+        place, done = read.place, read.done
+    return found
+
+
+def work(layout: PageStream, upto: int) -> None:
+    slices = 0
+    while layout.idle_work(upto):
+        slices += 1
+        assert slices < 10_000
+
+
+def test_the_keys_are_those_of_the_format_page() -> None:
+    # Property: golden bytes; a change here is a new layout with a new name, never a change of this one.
+    engine, layout = opened(options=LayoutOptions((9, 0)))
+    key = layout.key_of(b"plant/7/t")
+    ops = layout.take_growth()
+    layout.put(ops, key, 0x0102030405060708, b"value")
+    layout.flush(ops)
+    engine.write(ops)
+    assert [(k.hex(), v.hex()) for k, v in engine.scan(1, b"", b"\xff" * 40, 100)] == GOLDEN
+
+
+def test_a_message_is_one_op_however_many_levels_vary() -> None:
+    # Property: the cost of a stored message is known.
+    _, layout = opened(options=LayoutOptions((9, 0)))
+    for topic in (b"a", b"a/b", b"a/b/c/d"):
+        ops: list[Op] = []
+        layout.put(ops, layout.key_of(topic), 5, b"v")
+        layout.flush(ops)
+        assert len(ops) == 1
+
+
+@pytest.mark.parametrize("examine_max", [8, 80, 800])
+def test_after_a_restart_no_read_waits_for_the_index(examine_max: int) -> None:
+    # Property: a read with constraints looks at as many messages as its bound allows, for the index and for what it gives; all is found
+    # meanwhile, and when the index is whole, nothing is looked through any more.
+    engine, layout = opened()
+    write(engine, layout, [b"d/%d" % (position % 50) for position in range(1, 2001)])
+    layout = PageStream.open(engine, 1, OPTIONS)
+    engine.most = 0
+    expected = [position for position in range(1, 2001) if position % 50 == 7]
+    assert positions(layout, b"d/7", examine_max) == expected
+    assert 0 < engine.most <= examine_max // 8
+    for _ in range(2000):
+        engine.all = 0
+        assert positions(layout, b"d/7", examine_max) == expected
+        if engine.all == 0:
+            break
+    assert engine.all == 0
+
+
+def test_after_a_restart_idle_work_makes_the_index() -> None:
+    # Property: then the first read with constraints finds it there.
+    engine, layout = opened()
+    write(engine, layout, [b"d/%d" % (position % 50) for position in range(1, 2001)])
+    layout = PageStream.open(engine, 1, OPTIONS)
+    work(layout, 2000)
+    engine.all = 0
+    assert positions(layout, b"d/7") == list(range(7, 2001, 50))
+    assert engine.all == 0
+
+
+@pytest.mark.slow
+def test_a_restart_makes_few_entries_anew() -> None:
+    # Property: what was written of the index is not made again, as long as idle work has had its turns.
+    engine, layout = opened()
+    rng = random.Random(1)
+    last = 0
+    while last < 60_000:
+        write(engine, layout, [b"d/%d" % rng.randrange(1000) for _ in range(1000)], last + 1)
+        last += 1000
+        layout.idle_work(last)
+    layout = PageStream.open(engine, 1, OPTIONS)
+    engine.all = 0
+    work(layout, last)
+    assert 0 < engine.all <= 25_000
+
+
+def test_who_reads_beside_sees_what_was_folded_since() -> None:
+    # Property: nothing of the index is kept from one look to the next, as pages go and entries come.
+    engine, layout = opened(SMALL)
+    view = PageStream.open(engine, 1, OPTIONS, SMALL)
+    for first in range(1, 1000, 50):
+        write(engine, layout, [b"d/%d" % (position % 7) for position in range(first, first + 50)], first)
+        work(layout, first + 49)
+        view = PageStream(engine, 1, layout.structure, False, SMALL).seen_again() if first == 1 else view.seen_again()
+        assert positions(view, b"d/3") == [position for position in range(1, first + 50) if position % 7 == 3]
+
+
+def test_the_index_is_on_disk_and_in_no_record() -> None:
+    # Property: what a replica gets is the messages; pages are local.
+    engine, layout = opened(SMALL)
+    ops = write(engine, layout, [b"d/%d" % (position % 7) for position in range(1, 200)])
+    assert not [key for _, key, _ in ops if key.startswith(PAGE_PREFIX)]
+    work(layout, 200)
+    assert engine.scan(1, PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 10)
+
+
+@pytest.mark.needs("interpreted")
+@pytest.mark.parametrize("topic_filter", [b"a/one/x", b"a/one/+", b"+/one/x"])
+@pytest.mark.parametrize("state", ["in RAM", "on disk", "after a restart"])
+def test_values_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch, topic_filter: bytes, state: str) -> None:
+    # Property: the index may lie, the message does not: a colliding topic is never delivered, and blocks nothing.
+    for module in ("learned", "pagestream", "paged_index.stream_index"):
+        monkeypatch.setattr(f"shards.layouts.{module}.hash_of", lambda level: b"samehash")
+    engine, layout = opened(SMALL)
+    write(engine, layout, [b"a/one/x" if position % 50 == 0 else b"a/two/x" for position in range(1, 400)])
+    if state == "on disk":
+        work(layout, 400)
+    if state == "after a restart":
+        layout = PageStream.open(engine, 1, OPTIONS, replace(SMALL, slice_messages=3))
+    assert positions(layout, topic_filter, 20) == list(range(50, 400, 50))
+    if state != "after a restart":
+        assert layout.moves["hash_collision"] > 300 and layout.moves["hit"] == 7
+
+
+def test_an_index_without_its_message_is_loud() -> None:
+    # Property: damage is reported, never skipped over as if nothing had been there.
+    engine, layout = opened()
+    ops = write(engine, layout, [b"a/b", b"a/c", b"a/b"])
+    engine.write([(1, ops[-1][1], None)])
+    with pytest.raises(StoreFailed, match=r"index names 3 in .*, its message is missing"):
+        positions(layout, b"a/b")
+
+
+def test_moves_say_what_reading_has_cost() -> None:
+    # Property: without an index, by one level's, by several that agree now and then; pages on disk are jumped to.
+    engine, layout = opened(SMALL)
+    write(engine, layout, [b"a/%d/%d" % (position % 2, position % 5) for position in range(1, 101)])
+
+    def moved(topic_filter: bytes) -> dict[str, int]:
+        before = layout.moves
+        positions(layout, topic_filter)
+        return {kind: count - before[kind] for kind, count in layout.moves.items()}
+
+    assert moved(b"#") == {"seek": 1, "next": 100, "hash_collision": 0, "hit": 0, "miss": 0, "end_of_stream": 1}
+    in_ram = moved(b"a/1/3")
+    assert (in_ram["hit"], in_ram["seek"], in_ram["end_of_stream"]) == (10, 0, 1) and in_ram["miss"] > 0
+    layout.seal()
+    work(layout, 200)
+    on_disk = moved(b"a/1/3")
+    assert on_disk["hit"] == 10 and on_disk["seek"] > 1 and on_disk["miss"] > 0
