@@ -340,7 +340,7 @@ class ShardCore:
         self._settling.tell_groups()
         self._submit(effects, wall_ms)
         if self._space == 0 and self._synced:
-            self._store.idle_work(self.watermark)
+            self._store.work(self.watermark, self._publishing.taken)
         return effects
 
     def _mark_time(self, wall_ms: int, stored: bool) -> None:

@@ -37,7 +37,6 @@ __all__ = ["GenerationDropped", "Iteration", "Message", "MessageLog", "StreamNam
 BYTES_PER_READ = 4 << 20
 _POSITION_ROW = META + b"position"
 _NO_LIMIT = 1 << 62
-_MESSAGES_PER_SLICE = 2000
 _ITERATION_VERSION = 1
 
 
@@ -144,7 +143,7 @@ class MessageLog:
                 store.give_back(growth)
                 store.take_back(positions[0])
                 raise
-            self._work(len(positions))
+            store.work(self.watermark, len(positions))
         return positions
 
     def roll(self, age_ms: int = 0, wall_ms: int = 0) -> int:
@@ -157,12 +156,6 @@ class MessageLog:
         """Give the space of a sealed generation back. Raises ValueError for the current one, GenerationDropped when it is gone."""
         self._commit(self._store.drop(generation), self._clock.take())
         self._store.erase(generation)
-
-    def _work(self, count: int) -> None:
-        """Idle work for so many messages more, as nobody here is idle."""
-        for _ in range(1 + count // _MESSAGES_PER_SLICE):
-            if not self._store.idle_work(self.watermark):
-                break
 
     def _commit(self, ops: list[Op], position: int) -> None:
         self._engine.write([*ops, (HOME_FAMILY, _POSITION_ROW, pack_row((position,)))])

@@ -46,6 +46,8 @@ Put = Callable[[list[Op], TopicKey, int, bytes], None]
 _RANGE_CHUNK_COUNT = 256
 _RANGE_CHUNK_BYTES = 1 << 20
 _NO_LIMIT = 1 << 62
+_MESSAGES_PER_SLICE = 250
+"""What a slice is for at the most: entries of eleven levels, sorted, written, and folded three times."""
 # Behind the rows of the learned structure, before every static key (docs/formats.md, "Time marks").
 TIME_MARK = bytes(7) + b"\x01"
 TIME_MARKS_END = bytes(7) + b"\x02"
@@ -344,6 +346,12 @@ class Store:
 
     def erase(self, generation: int) -> None:
         self._generations.erase(generation)
+
+    def work(self, upto: int, stored: int) -> None:
+        """Idle work for who may never be idle: a slice, and more of them for so many messages that were stored since the last call."""
+        for _ in range(1 + stored // _MESSAGES_PER_SLICE):
+            if not self.idle_work(upto):
+                break
 
     def idle_work(self, upto: int) -> bool:
         """layouts.port.Layout.idle_work, for the generations that are open: at most one slice. True: there may be more to do.

@@ -26,8 +26,7 @@ from shards.layouts.paged_index.index import Bounds, PagedIndex
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.lts import TopicStructure
 
-BOUNDS = Bounds(flush_runs=2)
-"""A restart makes at most some 25,000 entries of a stream anew."""
+BOUNDS = Bounds()
 _KEYS_PER_MESSAGE = 8
 """A message that is looked into, for its entry or for its topic, counts as so many keys."""
 _LOOK_BYTES_MAX = 1 << 20

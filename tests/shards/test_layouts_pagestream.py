@@ -133,14 +133,15 @@ def test_a_restart_makes_few_entries_anew() -> None:
     engine, layout = opened()
     rng = random.Random(1)
     last = 0
-    while last < 60_000:
-        write(engine, layout, [b"d/%d" % rng.randrange(1000) for _ in range(1000)], last + 1)
-        last += 1000
-        layout.idle_work(last)
+    while last < 160_000:
+        write(engine, layout, [b"d/%d" % rng.randrange(1000) for _ in range(2000)], last + 1)
+        last += 2000
+        for _ in range(8):
+            layout.idle_work(last)
     layout = PageStream.open(engine, 1, OPTIONS)
     engine.all = 0
     work(layout, last)
-    assert 0 < engine.all <= 25_000
+    assert 0 < engine.all <= 80_000
 
 
 def test_who_reads_beside_sees_what_was_folded_since() -> None:
