@@ -50,9 +50,10 @@ def shard_options(config: Config) -> ShardOptions:
 
 
 def store_options(config: Config) -> StoreOptions:
-    layout, classes = config.durable_storage.messages.layout, config.durable_storage.messages.classes
+    messages = config.durable_storage.messages
+    layout, classes = messages.layout, messages.classes
     return StoreOptions(
-        layout=layout.type,
+        layout=messages.layout_type,
         thresholds=tuple(layout.wildcard_thresholds),
         bits_per_topic_level=layout.bits_per_topic_level,
         epoch_bits=layout.epoch_bits,

@@ -159,7 +159,7 @@ class ShardServing(ABC):
         steady_ms = self._steady.steady_ms(age_ms)
         tell_steady(self._topology.run_dir, self._index, steady_ms, now)
         salvage = self._salvages and self._config.durable_storage.messages.on_damage == "salvage"
-        self._store = Store.open(self._engine, store_options(self._config), age_ms, steady_ms, salvage)
+        self._store = Store.open(self._engine, store_options(self._config), age_ms, steady_ms, salvage, derives=not self._replicated)
         self._damage_told = 0
         slots = SlotTable.initial(self._topology.n_shards)
         options = shard_options(self._config)

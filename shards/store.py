@@ -58,10 +58,11 @@ class StaleKey(ValueError):
 
 
 class Store:
-    def __init__(self, engine: Engine, generations: Generations, salvage: bool = False) -> None:
-        """salvage: a read that meets damage raises GenerationDamaged, and a sealed generation is not read again; else StoreDamaged."""
+    def __init__(self, engine: Engine, generations: Generations, salvage: bool = False, derives: bool = True) -> None:
+        """salvage: a read that meets damage raises GenerationDamaged, and a sealed generation is not read again; else StoreDamaged.
+        derives: there is idle work; not where all that is written goes to other copies."""
         self._salvage = salvage
-        self._idles = True
+        self._idles = derives
         self.damage_met: dict[str, int] = {}
         """What could not be read and was gone on without: sentence -> how often."""
         self._engine = engine
@@ -82,9 +83,12 @@ class Store:
         self._to_current()
 
     @classmethod
-    def open(cls, engine: Engine, options: StoreOptions, age_ms: int = 0, wall_ms: int = 0, salvage: bool = False) -> Store:
+    def open(
+        cls, engine: Engine, options: StoreOptions, age_ms: int = 0, wall_ms: int = 0, salvage: bool = False, derives: bool = True
+    ) -> Store:
         """The age and wall clock are noted in the first generations of an empty store."""
-        return cls(engine, Generations.open(engine, options.layout, options.of_layout, age_ms, wall_ms, options.classes), salvage)
+        generations = Generations.open(engine, options.layout, options.of_layout, age_ms, wall_ms, options.classes)
+        return cls(engine, generations, salvage, derives)
 
     @property
     def engine(self) -> Engine:

@@ -60,7 +60,8 @@ batches of 16 to 64 messages when a commit has that many | many devices writing 
 | `wildcard_optimized` | keys of bit fields: epochs of time, and in an epoch in the order of the varying levels \
 | what EMQX 5.7 had; sessions that are behind the tail cache get what is new when its epoch is over |
 
-{sentence}
+{sentence} With several sites it is `skipstream`, whose index lies in the records that all copies get; the pages of the
+others would be on one site only, and are refused there.
 
 ## The choice
 

@@ -29,6 +29,11 @@ TLS = ("cluster.tls.ca=/ca.pem", "cluster.tls.cert=/c.pem", "cluster.tls.key=/c.
         (THREE, "cluster.listen", "a host and a port at which the other sites reach this one"),
         ((*THREE[:2], HERE), "cluster.secret", "where the secret lies that all sites share, while n_sites is 3"),
         ((THREE[0], THREE[2], HERE), "register.endpoints", "the addresses of an etcd while n_sites is 3"),
+        (
+            (*THREE, HERE, f"{MESSAGES}.layout.type=record_batch"),
+            f"{MESSAGES}.layout.type",
+            '"auto", "skipstream" or "wildcard_optimized" while n_sites is 3',
+        ),
         ((*THREE, HERE, f"{MESSAGES}.backend=memory"), f"{MESSAGES}.backend", '"builtin_local" or "rocksdb" while n_sites is 3'),
         ((*THREE, THERE), "cluster.tls.ca", "an absolute path, as tls.cert and tls.key do, since 10.0.0.1:7883 is no loopback address"),
         ((*THREE, THERE, *TLS[:2]), "cluster.tls.key", "an absolute path where one of the others"),

@@ -6,14 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from shards.engine import HOME_FAMILY
+from shards.engine import HOME_FAMILY, Op
 from shards.engine_memory import MemoryEngine
+from shards.messages import encode_message
 from shards.options import StoreOptions
 from shards.replication.applying import apply
 from shards.replication.entry import Entry, Kind
 from shards.replication.events import Submit
 from shards.replication.leading import Handing, LeadingEngine
 from shards.store import Store
+
+SKIPSTREAM = StoreOptions("skipstream")
 
 
 class Log:
@@ -41,11 +44,11 @@ def rows(engine: MemoryEngine) -> dict[int, list[tuple[bytes, bytes]]]:
     return {family: engine.scan(family, b"", b"\xff" * 64, 1 << 30) for family in engine.families()}
 
 
-def opened(data: MemoryEngine, log: Log) -> tuple[LeadingEngine, Store]:
+def opened(data: MemoryEngine, log: Log, options: StoreOptions = SKIPSTREAM) -> tuple[LeadingEngine, Store]:
     """As the shell does it: until nothing is wanted."""
     for _ in range(3):
         engine = LeadingEngine(data, 0)
-        store = Store.open(engine, StoreOptions())
+        store = Store.open(engine, options, derives=False)
         if not engine.wanted:
             return engine, store
         at = len(log.entries)
@@ -112,6 +115,28 @@ def test_one_that_is_there_already_is_made_in_the_log_all_the_same() -> None:
     data.create_family(2)
     engine.create_family(2)
     assert log.kinds()[-1] == (Kind.MAKE, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["pagestream", "record_batch"])
+def test_nothing_is_derived_on_one_copy(layout: str) -> None:
+    """A generation with an index that is written later may be there from a configuration that is not allowed with several sites."""
+    data, log = MemoryEngine(), Log()
+    options = StoreOptions(layout, (0,))
+    opened(data, log, options)
+    engine = LeadingEngine(data, 0)
+    store = Store.open(engine, options, derives=False)
+    engine.serve(Handing(log.hand))
+    ops: list[Op] = []
+    for position in range(1, 70_001):
+        topic = b"d/%d" % (position % 100)
+        store.append(ops, store.key_of(topic), position, encode_message(1, 0, b"p", topic, b"\0"))
+    store.flush(ops)
+    data.write([*store.take_growth(), *ops])
+    store.work(70_000, 70_000)
+    assert not store.idle_work(70_000)
+    (stream,) = store.streams(b"d/7", 0)
+    assert len(store.read_range(b"d/7", [(stream[0], stream[1].static)], 0, 70_000)) == 700
 
 
 @pytest.mark.parametrize("do", [lambda engine: engine.write([]), lambda engine: engine.sync()])
