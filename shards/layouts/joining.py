@@ -6,7 +6,7 @@ The real topic of each is compared, as two values may share a hash.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from shards.layouts.by_position import Moves
 from shards.layouts.learned import has
@@ -15,6 +15,17 @@ from shards.messages import topic_of
 
 _FETCH_FIRST = 8
 _FETCH_MAX = 128
+_KEYS_PER_MESSAGE = 8
+"""A message that is looked into counts as so many keys."""
+_LOOK_MESSAGES_MAX = 512
+
+
+class Limits(NamedTuple):
+    """Of a read, as in layouts.port.Layout.read."""
+
+    count_max: int
+    bytes_max: int
+    examine_max: int
 
 
 class Common(Protocol):
@@ -35,10 +46,10 @@ class Common(Protocol):
 
 
 def joined(
-    common: Common, fetch: Callable[[list[int]], Iterable[tuple[int, bytes]]], stream: Stream, upto: int,
-    count_max: int, bytes_max: int, examine_max: int, moves: Moves,
-) -> Read:  # fmt: skip
+    common: Common, fetch: Callable[[list[int]], Iterable[tuple[int, bytes]]], stream: Stream, upto: int, limits: Limits, moves: Moves
+) -> Read:
     """layouts.port.Layout.read for a stream with constraints. fetch: (position, message) of positions, in their order."""
+    count_max, bytes_max, examine_max = limits
     messages: list[tuple[int, bytes]] = []
     total = 0
     fetch_max = _FETCH_FIRST
@@ -62,17 +73,23 @@ def joined(
         fetch_max = max(1, min(2 * fetch_max, _FETCH_MAX, (bytes_max - total) // average))
 
 
-def looked_through(read: Read, stream: Stream, upto: int, count_max: int, bytes_max: int) -> Read:
-    """The same without an index: of messages of the whole stream those that match, as many as fit."""
-    messages: list[tuple[int, bytes]] = []
-    total = 0
-    for position, value in zip(read.positions, read.values, strict=True):
-        if not has(topic_of(value), stream.literals):
-            continue
-        if messages and total + len(value) > bytes_max:
-            return read_of(messages, position - 1, False)
-        messages.append((position, value))
-        total += len(value)
-        if len(messages) >= count_max or total >= bytes_max:
-            return read_of(messages, position, position == upto)
-    return read_of(messages, read.place, read.done)
+def looked_through(scan: Callable[[int, int], Read], stream: Stream, upto: int, before: Read, limits: Limits) -> Read:
+    """The same without an index, behind what was read before: of messages of the whole stream those that match. scan: those after a place,
+    and how many at most."""
+    count_max, bytes_max, examine_max = limits
+    messages = before.messages
+    total = sum(map(len, before.values))
+    left = max(1, examine_max // _KEYS_PER_MESSAGE)
+    place = before.place
+    while place < upto and left > 0 and len(messages) < count_max and (total < bytes_max or not messages):
+        read = scan(place, min(left, _LOOK_MESSAGES_MAX))
+        left -= max(1, len(read.positions))
+        for position, value in zip(read.positions, read.values, strict=True):
+            if not has(topic_of(value), stream.literals):
+                continue
+            if len(messages) >= count_max or (messages and total + len(value) > bytes_max):
+                return read_of(messages, position - 1, False)
+            messages.append((position, value))
+            total += len(value)
+        place = read.place
+    return read_of(messages, place, place == upto)

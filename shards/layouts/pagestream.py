@@ -9,8 +9,8 @@ Keys of a family (docs/formats.md, "Generation, layout pagestream"):
 A message of a stream with varying levels costs one key, whatever their number: its index entries are kept in RAM until there are many, and
 what a crash takes of them is made anew from the messages.
 
-Holds: no read waits for that. Where a stream's entries are not all there yet, a read with constraints makes some of them, and looks through
-some messages of the whole stream instead.
+Holds: no read waits for that. Where a stream's entries are not all there, a read with constraints goes by the pages that are, and then
+looks through the messages behind them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ from dataclasses import asdict
 from shards.bulk import NO_LIMIT, Columns, columns_of
 from shards.engine import Engine, Op
 from shards.layouts.by_position import ByPosition, Moves, pack_position
-from shards.layouts.joining import joined, looked_through
+from shards.layouts.joining import Limits, joined, looked_through
 from shards.layouts.learned import growth_ops, hash_of, load_structure, stream_of, streams_of
 from shards.layouts.paged_index.index import Bounds, PagedIndex
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.lts import TopicStructure
 
 BOUNDS = Bounds()
-_KEYS_PER_MESSAGE = 8
-"""A message that is looked into, for its entry or for its topic, counts as so many keys."""
 _LOOK_BYTES_MAX = 1 << 20
 
 
@@ -52,7 +50,7 @@ class PageStream:
 
     @classmethod
     def open(cls, engine: Engine, family: int, options: LayoutOptions, bounds: Bounds = BOUNDS) -> PageStream:
-        """Load the learned structure; indexes are loaded when they are needed, or in idle moments."""
+        """Load the learned structure; indexes are loaded in idle moments."""
         structure = load_structure(engine, family, options)
         return cls(engine, family, structure, len(structure) == 0, bounds)
 
@@ -132,7 +130,7 @@ class PageStream:
         if not stream.constraints:
             read = self._messages.scan(stream.static, after, upto, min(count_max, examine_max), bytes_max)
         else:
-            read = self._matching(stream, after, upto, count_max, bytes_max, examine_max)
+            read = self._matching(stream, after, upto, Limits(count_max, bytes_max, examine_max))
         self._moves.end_of_stream += read.done
         return read
 
@@ -142,14 +140,20 @@ class PageStream:
             return columns_of(self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT))
         return self._messages.bulk(stream.static, after, upto, rows_max, bytes_max)
 
-    def _matching(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
-        static, moves = stream.static, self._moves
+    def _matching(self, stream: Stream, after: int, upto: int, limits: Limits) -> Read:
+        """By the index as far as it reaches, and behind that message by message."""
+        static = stream.static
         levels = self._structure.leaf(static).levels
-        messages_max = max(1, examine_max // _KEYS_PER_MESSAGE)
-        if not self._index.is_loaded(static, levels, messages_max):
-            found = self._messages.scan(static, after, upto, messages_max, _LOOK_BYTES_MAX)
-            return looked_through(found, stream, upto, count_max, bytes_max)
-        common = self._index.common(stream, levels, after, upto, moves)
-        return joined(
-            common, lambda positions: self._messages.at(static, positions), stream, upto, count_max, bytes_max, examine_max, moves
-        )
+        reaches = self._index.reaches(static, levels)
+        end = upto if reaches is None else min(upto, reaches)
+        read = Read([], [], after, False)
+        if after < end:
+            common = self._index.common(stream, levels, after, end, self._moves)
+            read = joined(common, lambda positions: self._messages.at(static, positions), stream, end, limits, self._moves)
+            if not read.done or end == upto:
+                return read
+
+        def scan(place: int, count_max: int) -> Read:
+            return self._messages.scan(static, place, upto, count_max, _LOOK_BYTES_MAX)
+
+        return looked_through(scan, stream, upto, read, limits)

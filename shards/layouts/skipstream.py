@@ -18,7 +18,7 @@ from struct import Struct
 from shards.bulk import NO_LIMIT, Columns, columns_of
 from shards.engine import Cursor, Engine, Op
 from shards.layouts.by_position import ByPosition, Moves, pack_position
-from shards.layouts.joining import joined
+from shards.layouts.joining import Limits, joined
 from shards.layouts.learned import growth_ops, hash_of, load_structure, stream_of, streams_of
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.lts import TopicStructure
@@ -123,9 +123,8 @@ class SkipStream:
         else:
             join = _Join(self._engine, self._family, stream, after, upto, self._moves)
             static = stream.static
-            read = joined(
-                join, lambda positions: self._messages.at(static, positions), stream, upto, count_max, bytes_max, examine_max, self._moves
-            )
+            limits = Limits(count_max, bytes_max, examine_max)
+            read = joined(join, lambda positions: self._messages.at(static, positions), stream, upto, limits, self._moves)
         self._moves.end_of_stream += read.done
         return read
 

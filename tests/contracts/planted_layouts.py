@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from shards.engine import Engine, Op
 from shards.layouts import pagestream
 from shards.layouts.by_position import ByPosition, Moves
-from shards.layouts.joining import looked_through
+from shards.layouts.joining import Limits, looked_through
 from shards.layouts.paged_index.entries import Entries
 from shards.layouts.paged_index.index import Bounds, PagedIndex, _Job
 from shards.layouts.paged_index.merging import Source
@@ -73,9 +73,9 @@ def pagestream_skips_an_index_entry(planting: Planting) -> None:
 def what_was_looked_through_ends_too_far(planting: Planting) -> None:
     through = looked_through
 
-    def planted(read: Read, stream: Stream, upto: int, count_max: int, bytes_max: int) -> Read:
-        found = through(read, stream, upto, count_max, bytes_max)
-        return found if found.done else found._replace(place=read.place)
+    def planted(scan: Callable[[int, int], Read], stream: Stream, upto: int, before: Read, limits: Limits) -> Read:
+        found = through(scan, stream, upto, before, limits)
+        return found if found.done else found._replace(place=min(upto, found.place + 1))
 
     planting.replace(pagestream, "looked_through", planted)
 

@@ -93,19 +93,22 @@ class PagedIndex:
         self._sealed = True
         self._swept_upto = -1
 
-    def is_loaded(self, static: bytes, levels: tuple[bytes | None, ...], messages_max: int) -> bool:
-        """Whether the index of a stream can be asked; where it cannot, the entries of so many messages are made first."""
+    def reaches(self, static: bytes, levels: tuple[bytes | None, ...]) -> int | None:
+        """Up to which position of a stream the index can be asked as it is; None: of everything."""
         index = self.of(static, levels)
-        while not index.loaded and messages_max > 0:
-            messages_max -= max(1, self._load(index, min(messages_max, self._bounds.slice_messages)))
-        return index.loaded
+        index.find(self._engine, self._family)
+        return None if index.loaded else index.state.covered
 
-    def common(self, stream: Stream, levels: tuple[bytes | None, ...], after: int, upto: int, moves: Moves) -> Intersection:
-        """The positions in (after, upto] at which all constraints of the stream are met, equal hashes taken for equal values. What is not
-        loaded of the stream's index is loaded, however much it is."""
-        index = self.of(stream.static, levels)
+    def load(self, static: bytes, levels: tuple[bytes | None, ...]) -> None:
+        """Then it can be asked of everything. This takes as long as there are messages that no segment covers."""
+        index = self.of(static, levels)
         while not index.loaded:
             self._load(index, self._bounds.slice_messages)
+
+    def common(self, stream: Stream, levels: tuple[bytes | None, ...], after: int, upto: int, moves: Moves) -> Intersection:
+        """The positions in (after, upto] at which all constraints of the stream are met, equal hashes taken for equal values; as far as it
+        ``reaches``."""
+        index = self.of(stream.static, levels)
         postings = [Postings(self._engine, self._family, index, level, hashed, upto, moves) for level, hashed in stream.constraints]
         return Intersection(postings, after, upto, moves)
 

@@ -1,6 +1,6 @@
 """The index of one stream: what is of it on disk, and what is in RAM only.
 
-Life cycle: known by name -> loaded: the state row is read, and the entries of messages behind ``covered`` are made anew from the
+Life cycle: known by name -> found: the state row is read -> loaded: the entries of messages behind ``covered`` are made anew from the
 messages -> written to. A stream that did not exist when the generation was opened is loaded from the start. Entries may be put
 before the stream is loaded; then only what lies between ``covered`` and the first of them is missing.
 
@@ -70,15 +70,19 @@ class StreamIndex:
         self.loaded = self.loaded and not dropped
         return dropped
 
-    def load(self, engine: Engine, family: int, read: ReadStream, messages_max: int) -> int:
-        """Go on with loading, by at most so many messages; returns how many it was. ``loaded`` says whether more is to be done."""
-        if self.loaded:
-            return 0
-        if self._loading_from < 0:
+    def find(self, engine: Engine, family: int) -> None:
+        """What is of it on disk is known then."""
+        if not self.loaded and self._loading_from < 0:
             key = state_key(self.static)
             row = engine.get(family, key)
             self.state = NO_INDEX if row is None else decode_state(key, row, self.levels)
             self._loading_from = self.state.covered
+
+    def load(self, engine: Engine, family: int, read: ReadStream, messages_max: int) -> int:
+        """Go on with loading, by at most so many messages; returns how many it was. ``loaded`` says whether more is to be done."""
+        if self.loaded:
+            return 0
+        self.find(engine, family)
         first = self.entries.first
         found = read(self.static, self._loading_from, _LAST if first is None else first - 1, messages_max, _LOAD_BYTES_MAX)
         for position, message in zip(found.positions, found.values, strict=True):

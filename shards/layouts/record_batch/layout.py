@@ -23,7 +23,7 @@ from zlib import crc32
 from shards.bulk import NO_LIMIT, Columns, columns_of
 from shards.engine import Engine, Op, StoreDamaged
 from shards.layouts.by_position import Moves
-from shards.layouts.joining import joined
+from shards.layouts.joining import Limits, joined
 from shards.layouts.learned import growth_ops, hash_of, load_structure, stream_of, streams_of
 from shards.layouts.paged_index.index import Bounds, PagedIndex
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
@@ -195,7 +195,9 @@ class RecordBatch:
 
     def _join(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         static = stream.static
-        common = self._index.common(stream, self._structure.leaf(static).levels, after, upto, self._uncounted)
+        levels = self._structure.leaf(static).levels
+        self._index.load(static, levels)
+        common = self._index.common(stream, levels, after, upto, self._uncounted)
 
         def fetch(positions: list[int]) -> list[tuple[int, bytes]]:
             keys = [static + pack_position(position) for position in positions]
@@ -205,7 +207,7 @@ class RecordBatch:
                 raise StoreDamaged(f"generation {self._family}: index names {missing} in {static.hex()}, its message is missing")
             return messages_of(static, zip(keys, cast("list[bytes]", values), strict=True))
 
-        return joined(common, fetch, stream, upto, count_max, bytes_max, examine_max, self._uncounted)
+        return joined(common, fetch, stream, upto, Limits(count_max, bytes_max, examine_max), self._uncounted)
 
     def _literal_stream(self, static: bytes) -> LiteralStream | None:
         """What is known of a stream without varying levels; None for one with."""
