@@ -33,7 +33,7 @@ from shards import suspects
 from shards.engine import HOME_FAMILY, Apart, Entries, FamilyMissing, Op, StoreDamaged, StoreFailed, StoreFull, StoreInUse
 from shards.log_files import note_reached
 from shards.log_garbage import disarm
-from shards.rocks_options import RocksOptions, database_options, generation_options
+from shards.rocks_options import RocksOptions, database_options, generation_options, home_options
 
 __all__ = [
     "RocksCursor", "RocksEngine", "RocksOptions", "database_options", "family_of", "mapped", "name_of", "noted", "tables_of",
@@ -117,7 +117,7 @@ class RocksEngine:
         self._options = generation_options(options, self._cache)
         try:
             names = Rdict.list_cf(path, own) if os.path.exists(os.path.join(path, "CURRENT")) else [_HOME_NAME]
-            home, generation = database_options(options, self._cache), generation_options(options, self._cache)
+            home, generation = home_options(options, self._cache), generation_options(options, self._cache)
             for found in (home, generation):
                 found.set_disable_auto_compactions(not options.compacts)
             self._db = Rdict(path, own, {name: home if name == _HOME_NAME else generation for name in names})

@@ -55,7 +55,8 @@ class RocksOptions:
 
 
 def database_options(options: RocksOptions, cache: Cache, paranoid: bool = True, block_bytes: int = 4 << 10) -> Options:
-    """Of the database and of family 0. paranoid false: opening passes over broken data files; for whoever does not write."""
+    """Of the database, and what is common to its families. paranoid false: opening passes over broken data files; for whoever does not
+    write."""
     table = BlockBasedOptions()
     table.set_block_size(block_bytes)
     table.set_block_cache(cache)
@@ -66,9 +67,6 @@ def database_options(options: RocksOptions, cache: Cache, paranoid: bool = True,
     made = Options(raw_mode=True)
     made.create_if_missing(True)
     made.set_block_based_table_factory(table)
-    # Files that are mostly deletions are compacted soon. Otherwise the rows of a million sessions that have ended would lie on the
-    # disk until as much again has been written.
-    made.add_compact_on_deletion_collector_factory(10_000, 5_000, 0.5)
     made.set_compression_type(DBCompressionType.lz4())
     made.set_write_buffer_size(options.write_buffer_bytes)
     made.set_max_write_buffer_number(options.write_buffers_max)
@@ -97,8 +95,18 @@ def database_options(options: RocksOptions, cache: Cache, paranoid: bool = True,
     return made
 
 
+def home_options(options: RocksOptions, cache: Cache) -> Options:
+    """Of family 0."""
+    made = database_options(options, cache)
+    # Files that are mostly deletions are compacted soon. Otherwise the rows of a million sessions that have ended would lie on the
+    # disk until as much again has been written.
+    made.add_compact_on_deletion_collector_factory(10_000, 5_000, 0.5)
+    return made
+
+
 def generation_options(options: RocksOptions, cache: Cache) -> Options:
-    """Of the family of a generation."""
+    """Of the family of a generation. Its index deletes pages that are folded into others, a thousand in a row: they are a twentieth of
+    what there is and go when runs are merged, as merging for their sake rewrites the messages beside them."""
     made = database_options(options, cache, block_bytes=_BLOCK_BYTES)
     made.set_compaction_style(DBCompactionStyle.universal())
     merging = UniversalCompactOptions()

@@ -24,7 +24,7 @@ LAYOUTS: dict[str, OpenLayout] = {
 WITH_BIT_FIELDS = frozenset({"wildcard_optimized"})
 """Whose rows have the options of bit-field keys."""
 
-ALIASES = {"auto": "pagestream", "wildcard_optimized_v2": "skipstream"}
+ALIASES = {"auto": "skipstream", "wildcard_optimized_v2": "skipstream"}
 """Name in the configuration -> name in a row."""
 
 

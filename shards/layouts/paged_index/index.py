@@ -1,8 +1,8 @@
 """The deferred index of one generation over the varying levels of its streams.
 
 New entries are kept in RAM; when a stream has enough, they are written as a sorted segment, in slices, and the row that says so
-comes last. Eight segments of like size are folded into one; when the generation is sealed, all of a stream are. Of a stream with few
-messages nothing is written: making its entries anew from them is cheaper than a page.
+comes last. Segments of like size are folded into one when there are eight; when the generation is sealed, all of a stream are. Of a
+stream with few messages nothing is written: making its entries anew from them is cheaper than a page.
 
 What is written is derived from committed messages only, so whatever a crash leaves is true: a segment that no state row names is
 overwritten, and entries that no segment covers are made anew from the messages (stream_index).
@@ -66,12 +66,13 @@ class PagedIndex:
         self._beside = there is None
         self._unloaded: dict[bytes, tuple[bytes | None, ...]] = {leaf.static: leaf.levels for leaf in there or () if None in leaf.levels}
         self._job: _Job | None = None
-        self._due: deque[tuple[StreamIndex, bool]] = deque()
+        self._due: deque[tuple[StreamIndex, int | None]] = deque()
+        """Streams of which something is to be done; with a position: all entries up to it go into a segment."""
         self._put = 0
         self._sealed = False
         self._swept_upto = -1
         self._sweep: _Sweep | None = None
-        self._excess = 0
+        self._excess = self._share = 0
 
     def of(self, static: bytes, levels: tuple[bytes | None, ...]) -> StreamIndex:
         """The index of a stream, loaded or not. Entries may be put into it."""
@@ -124,15 +125,15 @@ class PagedIndex:
             return True
         while True:
             while self._due:
-                index, everything = self._due[0]
-                if self._advance(index, everything, upto):
+                index, whole_upto = self._due[0]
+                if self._advance(index, whole_upto, upto):
                     return True
                 self._due.popleft()
             if self._sweep is None:
                 enough_put = self._put >= max(self._bounds.run_entries // 2, len(self._streams))
                 if not enough_put and not self._excess and not (self._sealed and self._swept_upto < upto):
                     return False
-                self._sweep = _Sweep(list(self._streams.values()), upto, self._excess)
+                self._sweep = _Sweep(list(self._streams.values()), upto, self._excess, self._share)
                 self._put = 0
             if self._sweep_on(self._sweep):
                 return True
@@ -143,19 +144,20 @@ class PagedIndex:
         for index in sweep.next(bounds.slice_streams):
             count = index.entries.count
             sweep.held += count
+            sweep.holding += count > 0
             small = index.uncovered < bounds.small_stream and not index.entries.runs
             if self._sealed:
                 if small and not index.segments:
                     index.forget(sweep.upto)
                 elif index.uncovered or len(index.segments) > 1 or index.state.garbage:
-                    self._due.append((index, True))
+                    self._due.append((index, sweep.upto))
             elif sweep.excess > 0 and small:
                 sweep.excess -= index.forget(sweep.upto)
-            elif sweep.excess > 0 and count:
+            elif sweep.excess > 0 and count > sweep.share:
                 sweep.excess -= count
-                self._due.append((index, True))
+                self._due.append((index, sweep.upto))
             elif count >= bounds.run_entries or index.state.garbage:
-                self._due.append((index, False))
+                self._due.append((index, None))
         if sweep.left:
             return True
         self._sweep = None
@@ -164,19 +166,23 @@ class PagedIndex:
         # Once more, this time to make room: a quarter of the bound, so that it is not soon again.
         over = not sweep.making_room and sweep.held > bounds.ram_entries_max
         self._excess = sweep.held - bounds.ram_entries_max * 3 // 4 if over else 0
+        self._share = sweep.held // (2 * max(1, sweep.holding))
         return False
 
-    def _advance(self, index: StreamIndex, everything: bool, upto: int) -> bool:
-        """The next thing to be done for this stream, if there is one."""
+    def _advance(self, index: StreamIndex, whole_upto: int | None, upto: int) -> bool:
+        """The next thing to be done for this stream, if there is one. Of a stream that is written to all the time more has come by then:
+        what is behind ``whole_upto`` waits until it is a segment's worth."""
         bounds, entries, state = self._bounds, index.entries, index.state
         if not index.loaded:
             self._load(index, bounds.slice_messages)
             return True
-        enough = (everything and entries.rows) or entries.open_count >= bounds.run_entries
-        if enough and entries.freeze(upto, bounds.run_entries):
+        if whole_upto is not None and entries.freeze(whole_upto, bounds.run_entries):
             return True
-        if entries.runs and (everything or len(entries.runs) >= bounds.flush_runs):
-            self._begin(_Job(index, len(entries.runs), 0, 0))
+        if entries.open_count >= bounds.run_entries and entries.freeze(upto, bounds.run_entries):
+            return True
+        runs = entries.runs
+        if len(runs) >= bounds.flush_runs or (runs and whole_upto is not None and runs[0].last <= whole_upto):
+            self._begin(_Job(index, len(runs), 0, 0))
             return True
         first = 0 if self._sealed else _to_fold(state.segments, bounds.fold_segments)
         if len(state.segments) - first > 1:
@@ -203,19 +209,32 @@ class PagedIndex:
 
     def _delete_garbage(self, index: StreamIndex) -> None:
         """Delete pages of segments that are folded into others; the state forgets a segment together with its last page."""
-        state = index.state
+        state, pages_max = index.state, self._bounds.slice_pages
         number = state.garbage[0]
-        ops: list[Op] = []
+        known = index.folded.get(number)
+        if known is None:
+            keys = self._pages_of(index, number, pages_max)
+        else:
+            keys = known[-pages_max:]
+        ops: list[Op] = [(self._family, key, None) for key in keys]
+        last = len(keys) < pages_max
+        if last:
+            state = state._replace(garbage=state.garbage[1:])
+            ops.append((self._family, *index.encoded(state)))
+        self._engine.write(ops)
+        if known is not None:
+            del known[-pages_max:]
+        if last:
+            index.state = state
+            index.folded.pop(number, None)
+
+    def _pages_of(self, index: StreamIndex, number: int, pages_max: int) -> list[bytes]:
+        """The keys of some pages of a segment: all that are left, if there are fewer than so many."""
+        keys: list[bytes] = []
         for level in range(1, index.levels + 1):
             prefix = segment_prefix(index.static, level, number)
-            pages = self._engine.scan(self._family, prefix, prefix + _SEGMENT_END, self._bounds.slice_pages)
-            ops.extend((self._family, key, None) for key, _ in pages)
-            if len(pages) == self._bounds.slice_pages:
-                self._engine.write(ops)
-                return
-        state = state._replace(garbage=state.garbage[1:])
-        self._engine.write([*ops, (self._family, *index.encoded(state))])
-        index.state = state
+            keys += _page_keys(self._engine, self._family, prefix, pages_max - len(keys))
+        return keys
 
     def _load(self, index: StreamIndex, messages_max: int) -> int:
         read = index.load(self._engine, self._family, self._read, messages_max)
@@ -233,14 +252,17 @@ class PagedIndex:
 
 
 class _Sweep:
-    """One look at all streams, in slices. excess: how many entries are still to leave RAM.  held: entries in RAM, of those seen."""
+    """One look at all streams, in slices. excess: how many entries are still to leave RAM.  share: of streams with more than so many, half
+    of the average, which together hold half of all; of the others a segment would be too small.  held, holding: entries in RAM, and
+    streams that have some, of those seen."""
 
-    def __init__(self, left: list[StreamIndex], upto: int, excess: int) -> None:
+    def __init__(self, left: list[StreamIndex], upto: int, excess: int, share: int) -> None:
         self.left = left
         self.upto = upto
         self.excess = excess
+        self.share = share
         self.making_room = excess > 0
-        self.held = 0
+        self.held = self.holding = 0
 
     def next(self, count: int) -> list[StreamIndex]:
         found = self.left[-count:]
@@ -261,12 +283,14 @@ class _Job:
         self._level = 0
         self._merge: Merge | None = None
         self._after = index.state
+        self._folded: dict[int, list[bytes]] = {segment.number: [] for segment in self._segments}
+        self._clears, index.unfinished = index.unfinished, True
 
     def step(self, engine: Engine, family: int, bounds: Bounds) -> tuple[list[Op], bool]:
         """Ops of the next slice, and whether they are the last: then ``finish`` is to be called when they are written."""
         index = self._index
         if self._merge is None:
-            left_behind = self._left_behind(engine, family, bounds.slice_pages)
+            left_behind = self._clears and self._left_behind(engine, family, bounds.slice_pages)
             if left_behind:
                 return left_behind, False
             self._level += 1
@@ -282,17 +306,20 @@ class _Job:
 
     def finish(self) -> None:
         self._index.state = self._after
+        self._index.unfinished = False
+        self._index.folded.update(self._folded)
         del self._index.entries.runs[: len(self._runs)]
 
     def _left_behind(self, engine: Engine, family: int, pages_max: int) -> list[Op]:
         """Deletes pages that a job of the same number wrote before a crash, or before it was given up."""
         prefix = segment_prefix(self._index.static, self._level + 1, self._number)
-        return [(family, key, None) for key, _ in engine.scan(family, prefix, prefix + _SEGMENT_END, pages_max)]
+        return [(family, key, None) for key in _page_keys(engine, family, prefix, pages_max)]
 
     def _sources(self, engine: Engine, family: int) -> list[Source]:
         if self._runs:
             return [RunSource(*run.columns[self._level - 1]) for run in self._runs]
-        return [SegmentSource(engine, family, self._index.static, self._level, segment) for segment in self._segments]
+        static, level = self._index.static, self._level
+        return [SegmentSource(engine, family, static, level, each.number, self._folded[each.number]) for each in self._segments]
 
     def _outcome(self, entries: int) -> IndexState:
         state = self._index.state
@@ -305,15 +332,20 @@ class _Job:
         return IndexState(state.covered, self._number + 1, segments, garbage)
 
 
+def _page_keys(engine: Engine, family: int, prefix: bytes, pages_max: int) -> list[bytes]:
+    """Of pages that are about to be deleted, so not through the cache."""
+    return [key for keys, _, _ in engine.columns(family, prefix, prefix + _SEGMENT_END, pages_max) for key in keys]
+
+
 def _to_fold(segments: tuple[Segment, ...], least: int) -> int:
-    """From which segment on to fold: as many as possible at the end of which none is much larger than the others, if they are at
-    least so many; the number of segments when they are not."""
-    largest = 0
-    first = len(segments)
+    """From which segment on to fold: as many as possible at the end, at least so many, which together have ``least / 2`` times as many
+    entries as the largest of them; the number of segments when there are none such. An entry is therefore written once for every time
+    that its segment grows by so much, and not whenever a few small ones have come behind a large one."""
+    found = len(segments)
+    largest = total = 0
     for index in range(len(segments) - 1, -1, -1):
-        tier = (segments[index].entries.bit_length() - 1) // 3
-        if tier > largest and len(segments) - 1 - index >= least:
-            break
-        largest = max(largest, tier)
-        first = index
-    return first if len(segments) - first >= least else len(segments)
+        entries = segments[index].entries
+        largest, total = max(largest, entries), total + entries
+        if len(segments) - index >= least and least * largest <= 2 * total:
+            found = index
+    return found

@@ -13,10 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shards.engine import Engine, Op
-from shards.layouts.paged_index.pages import PAGE_ENTRIES_MAX, Segment, decode_page, encode_page, segment_prefix
+from shards.layouts.paged_index.pages import PAGE_ENTRIES_MAX, Page, decode_page, encode_page, segment_prefix
 
 Column = npt.NDArray[np.uint64]
 
+_READ_PAGES = 32
+"""At least so many pages of a segment are read at once: looking for the first one costs as much as reading eight."""
 _NONE: Column = np.empty(0, np.uint64)
 _PREFIX_END = b"\xff" * 17
 
@@ -40,21 +42,25 @@ class RunSource:
 
 
 class SegmentSource:
-    """The pages of one level of a segment."""
+    """The pages of one level of a segment. keys: where to put those of pages that were read, which are deleted later."""
 
-    def __init__(self, engine: Engine, family: int, static: bytes, level: int, segment: Segment) -> None:
+    def __init__(self, engine: Engine, family: int, static: bytes, level: int, number: int, keys: list[bytes]) -> None:
         self._engine = engine
         self._family = family
-        prefix = segment_prefix(static, level, segment.number)
+        self._keys = keys
+        prefix = segment_prefix(static, level, number)
         self._start = prefix
         self._end = prefix + _PREFIX_END
 
     def take(self, count: int) -> tuple[Column, Column]:
-        pages = self._engine.scan(self._family, self._start, self._end, -(-count // PAGE_ENTRIES_MAX))
-        if not pages:
+        decoded: list[Page] = []
+        # Read once and then deleted: not through the cache.
+        for keys, values, _ in self._engine.columns(self._family, self._start, self._end, max(_READ_PAGES, -(-count // PAGE_ENTRIES_MAX))):
+            decoded += map(decode_page, keys, values)
+            self._keys += keys
+            self._start = keys[-1] + b"\x00"
+        if not decoded:
             return _NONE, _NONE
-        self._start = pages[-1][0] + b"\x00"
-        decoded = [decode_page(key, value) for key, value in pages]
         hashes = np.concatenate([np.asarray(page.hashes, np.uint64) for page in decoded])
         return hashes, np.concatenate([np.asarray(page.positions, np.uint64) for page in decoded])
 

@@ -28,7 +28,7 @@ _LOAD_BYTES_MAX = 1 << 20
 
 
 class StreamIndex:
-    __slots__ = ("_loading", "_loading_from", "depths", "entries", "forgotten", "loaded", "state", "static")
+    __slots__ = ("_loading", "_loading_from", "depths", "entries", "folded", "forgotten", "loaded", "state", "static", "unfinished")
 
     def __init__(self, static: bytes, levels: tuple[bytes | None, ...], loaded: bool) -> None:
         self.static = static
@@ -36,6 +36,10 @@ class StreamIndex:
         self.entries = Entries(len(self.depths))
         self.state = NO_INDEX
         self.loaded = loaded
+        self.unfinished = not loaded
+        """There may be pages of a segment of the next number: a process ended while it made them, or a write failed."""
+        self.folded: dict[int, list[bytes]] = {}
+        """By number: pages of segments that this process has folded and still has to delete; a third of a byte for each entry."""
         self.forgotten = 0
         """How many entries are in no segment and no longer in RAM: the next load makes them anew."""
         self._loading_from = -1
