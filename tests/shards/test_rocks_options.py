@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from pathlib import Path
 
 import pytest
 from rocksdict import Cache, Rdict
 
 from shards.backends import open_backend
-from shards.engine import Op
+from shards.engine import HOME_FAMILY, Op
 from shards.engine_rocks import RocksEngine, RocksOptions
 from shards.rocks_options import MERGED_RUNS, database_options
 
@@ -96,4 +97,23 @@ def test_the_block_cache_is_as_large_as_was_asked_for(tmp_path: Path) -> None:
     engine.create_family(1)
     assert engine._rdict(1).property_int_value("rocksdb.block-cache-capacity") == 3 << 20
     assert engine._rdict(0).property_int_value("rocksdb.block-cache-capacity") == 3 << 20
+    engine.close()
+
+
+@pytest.mark.slow
+def test_rows_that_were_deleted_in_masses_go_soon_and_messages_are_not_merged_for_deleted_pages(tmp_path: Path) -> None:
+    # Property: the rows of sessions that ended are given back; in a generation the same would rewrite all that lies beside them.
+    engine = RocksEngine(str(tmp_path))
+    engine.create_family(1)
+    keys = [b"%06d" % number for number in range(20_000)]
+    for family in (1, HOME_FAMILY):
+        engine.write([(family, key, key * 20) for key in keys])
+        engine.release_log()
+        engine.write([(family, key, None) for key in keys])
+        engine.release_log()
+    deadline = time.monotonic() + 30
+    while engine.tables(HOME_FAMILY) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not engine.tables(HOME_FAMILY)
+    assert len(engine.tables(1)) == 2
     engine.close()
