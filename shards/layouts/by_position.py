@@ -1,19 +1,22 @@
-"""The messages of one generation under keys in the order of their positions: what skipstream and pagestream have in common.
+"""One generation with its messages under keys in the order of their positions: what skipstream and pagestream have in common.
 
     static[8] | 0 u16 | position u64  -> stored message
 
-A position is unique in a shard, so the varying levels need not be in the key. What wants them has an index beside it.
+A position is unique in a shard, so the varying levels need not be in the key. What wants them has an index beside it, which is what these
+two differ in. A stream without constraint is one range scan.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict
 from struct import Struct
 
-from shards.bulk import Columns, packed_columns, position_list
+from shards.bulk import NO_LIMIT, Columns, columns_of, packed_columns, position_list
 from shards.engine import Engine, StoreDamaged
-from shards.layouts.learned import scanned
-from shards.layouts.port import Read
+from shards.layouts.joining import Limits, Moves
+from shards.layouts.learned import Learned, scanned
+from shards.layouts.port import Read, Stream
+from shards.lts import TopicStructure
 
 _DATA = b"\x00\x00"
 pack_position = Struct(">Q").pack
@@ -22,21 +25,9 @@ _POSITION_AT = 10
 _KEY_BYTES = 18
 
 
-@dataclass(slots=True)
-class Moves:
-    """seek: jumps to a place, next: steps from one key to its neighbour. hit, hash_collision: messages that the index names for all wanted
-    levels, and that match, or only share hashes. miss: positions that one level's index has and another's has not. end_of_stream: reads
-    that found the end."""
+class Messages:
+    """Those of all streams, under their keys."""
 
-    seek: int = 0
-    next: int = 0
-    hash_collision: int = 0
-    hit: int = 0
-    miss: int = 0
-    end_of_stream: int = 0
-
-
-class ByPosition:
     def __init__(self, engine: Engine, family: int, moves: Moves) -> None:
         self._engine = engine
         self._family = family
@@ -53,18 +44,14 @@ class ByPosition:
 
     def scan(self, static: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
         """All messages of a stream, whatever their varying levels are, with after < position <= upto."""
-        prefix = static + _DATA
-        low, high = prefix + pack_position(after + 1), prefix + pack_position(upto + 1)
-        keys, values = self._engine.keys_and_values(self._family, low, high, limit, bytes_max)
+        keys, values = self._engine.keys_and_values(self._family, *_bounds(static, after, upto), limit, bytes_max)
         self._moves.seek += 1
         self._moves.next += len(keys)
         return scanned(position_list(keys, _KEY_BYTES, _POSITION_AT), values, upto, limit, bytes_max)
 
     def bulk(self, static: bytes, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
         """The same in columns."""
-        prefix = static + _DATA
-        low, high = prefix + pack_position(after + 1), prefix + pack_position(upto + 1)
-        found = self._engine.columns(self._family, low, high, rows_max, bytes_max)
+        found = self._engine.columns(self._family, *_bounds(static, after, upto), rows_max, bytes_max)
         return packed_columns(found, _KEY_BYTES, _POSITION_AT, upto, rows_max, bytes_max)
 
     def at(self, static: bytes, positions: list[int]) -> list[tuple[int, bytes]]:
@@ -77,3 +64,43 @@ class ByPosition:
                 raise StoreDamaged(f"generation {self._family}: index names {position} in {static.hex()}, its message is missing")
             found.append((position, value))
         return found
+
+
+def _bounds(static: bytes, after: int, upto: int) -> tuple[bytes, bytes]:
+    prefix = static + _DATA
+    return prefix + pack_position(after + 1), prefix + pack_position(upto + 1)
+
+
+class ByPosition(Learned):
+    """A layout but for its index; to be derived from."""
+
+    def __init__(self, engine: Engine, family: int, structure: TopicStructure) -> None:
+        super().__init__(family, structure)
+        self._engine = engine
+        self._moves = Moves()
+        self._messages = Messages(engine, family, self._moves)
+
+    @property
+    def moves(self) -> dict[str, int]:
+        return asdict(self._moves)
+
+    def read(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
+        assert count_max > 0 and bytes_max > 0 and examine_max > 0, (count_max, bytes_max, examine_max)
+        if after >= upto:
+            return Read([], [], after, True)
+        if not stream.constraints:
+            read = self._messages.scan(stream.static, after, upto, min(count_max, examine_max), bytes_max)
+        else:
+            read = self.matching(stream, after, upto, Limits(count_max, bytes_max, examine_max))
+        self._moves.end_of_stream += read.done
+        return read
+
+    def bulk(self, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
+        assert rows_max > 0 and bytes_max > 0, (rows_max, bytes_max)
+        if after >= upto or stream.constraints:
+            return columns_of(self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT))
+        return self._messages.bulk(stream.static, after, upto, rows_max, bytes_max)
+
+    def matching(self, stream: Stream, after: int, upto: int, limits: Limits) -> Read:
+        """A read with constraints, by the index. after < upto."""
+        raise NotImplementedError

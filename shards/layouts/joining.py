@@ -6,9 +6,9 @@ The real topic of each is compared, as two values may share a hash.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from shards.layouts.by_position import Moves
 from shards.layouts.learned import has
 from shards.layouts.port import Read, Stream, read_of
 from shards.messages import topic_of
@@ -26,6 +26,20 @@ class Limits(NamedTuple):
     count_max: int
     bytes_max: int
     examine_max: int
+
+
+@dataclass(slots=True)
+class Moves:
+    """seek: jumps to a place, next: steps from one key to its neighbour. hit, hash_collision: messages that the index names for all wanted
+    levels, and that match, or only share hashes. miss: positions that one level's index has and another's has not. end_of_stream: reads
+    that found the end."""
+
+    seek: int = 0
+    next: int = 0
+    hash_collision: int = 0
+    hit: int = 0
+    miss: int = 0
+    end_of_stream: int = 0
 
 
 class Common(Protocol):

@@ -1,5 +1,5 @@
-"""What the layouts over the learned topic structure share: its rows in a family, the hash of a level, what a filter asks, and what
-a scan of a whole stream found.
+"""What the layouts share: the learned topic structure with its rows in a family, the hash of a level, what a filter asks, and what a scan
+of a whole stream found.
 
     0[8] | edge kind | parent state[8] | level's bytes      -> child state[8]    the learned topic structure
 
@@ -36,20 +36,34 @@ def load_structure(engine: Engine, family: int, options: LayoutOptions, varying_
     return TopicStructure.restore(rows, options.thresholds, varying_max)
 
 
-def growth_ops(structure: TopicStructure, family: int) -> list[Op]:
-    rows = structure.take_growth()
-    return [(family, _TRIE_PREFIX + key, child) for key, child in rows] if rows else []
+class Learned:
+    """A layout as far as the topic structure answers for it (layouts.port.Layout); to be derived from. The head is read as cheaply as the
+    rest, unless it says otherwise."""
 
+    def __init__(self, family: int, structure: TopicStructure) -> None:
+        self._family = family
+        self._structure = structure
 
-def streams_of(structure: TopicStructure, topic_filter: bytes) -> list[Stream]:
-    """layouts.port.Layout.streams."""
-    return [stream_for(leaf.static, leaf.levels, wanted) for leaf, wanted in structure.match(topic_filter)]
+    @property
+    def structure(self) -> TopicStructure:
+        return self._structure
 
+    def take_growth(self) -> list[Op]:
+        rows = self._structure.take_growth()
+        return [(self._family, _TRIE_PREFIX + key, child) for key, child in rows] if rows else []
 
-def stream_of(structure: TopicStructure, static: bytes, topic_filter: bytes) -> Stream:
-    """layouts.port.Layout.stream_of."""
-    wanted = structure.compress(static, topic_filter)
-    return stream_for(static, structure.leaf(static).levels, wanted)
+    def streams(self, topic_filter: bytes) -> list[Stream]:
+        return [stream_for(leaf.static, leaf.levels, wanted) for leaf, wanted in self._structure.match(topic_filter)]
+
+    def stream_of(self, static: bytes, topic_filter: bytes) -> Stream:
+        wanted = self._structure.compress(static, topic_filter)
+        return stream_for(static, self._structure.leaf(static).levels, wanted)
+
+    def cutoff(self, topic_filter: bytes, upto: int) -> int:
+        return upto
+
+    def wants_tick(self, last: int, now: int) -> bool:
+        return False
 
 
 def stream_for(static: bytes, levels: Sequence[bytes | None], wanted: Sequence[bytes | None]) -> Stream:

@@ -15,13 +15,10 @@ looks through the messages behind them.
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
-from shards.bulk import NO_LIMIT, Columns, columns_of
 from shards.engine import Engine, Op
-from shards.layouts.by_position import ByPosition, Moves, pack_position
+from shards.layouts.by_position import ByPosition, pack_position
 from shards.layouts.joining import Limits, joined, looked_through
-from shards.layouts.learned import growth_ops, hash_of, load_structure, stream_of, streams_of
+from shards.layouts.learned import hash_of, load_structure
 from shards.layouts.paged_index.index import Bounds, PagedIndex
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.lts import TopicStructure
@@ -30,17 +27,13 @@ BOUNDS = Bounds()
 _LOOK_BYTES_MAX = 1 << 20
 
 
-class PageStream:
+class PageStream(ByPosition):
     """One generation in this layout."""
 
     def __init__(self, engine: Engine, family: int, structure: TopicStructure, empty: bool, bounds: Bounds, beside: bool = False) -> None:
         """beside: for who reads beside the one that writes."""
-        self._engine = engine
-        self._family = family
-        self._structure = structure
+        super().__init__(engine, family, structure)
         self._bounds = bounds
-        self._moves = Moves()
-        self._messages = ByPosition(engine, family, self._moves)
         there = None if beside else () if empty else structure.leaves()
         self._index = PagedIndex(engine, family, self._messages.scan, there, bounds)
         self._rows: dict[bytes, bytearray] = {}
@@ -61,14 +54,6 @@ class PageStream:
     def inherit_into(self, family: int, options: LayoutOptions) -> PageStream:
         return PageStream(self._engine, family, self._structure.inherit(options.thresholds), True, self._bounds)
 
-    @property
-    def structure(self) -> TopicStructure:
-        return self._structure
-
-    @property
-    def moves(self) -> dict[str, int]:
-        return asdict(self._moves)
-
     # ---- writing
 
     def key_of(self, topic: bytes) -> TopicKey:
@@ -80,9 +65,6 @@ class PageStream:
         if static not in self._rows:
             self._rows[static] = self._index.of(static, leaf.levels).entries.rows
         return TopicKey(self._family, static, data, (b"".join([hash_of(value) for value in varying]),))
-
-    def take_growth(self) -> list[Op]:
-        return growth_ops(self._structure, self._family)
 
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
         family, static, data, indexes, _ = key
@@ -110,37 +92,7 @@ class PageStream:
 
     # ---- reading
 
-    def streams(self, topic_filter: bytes) -> list[Stream]:
-        return streams_of(self._structure, topic_filter)
-
-    def stream_of(self, static: bytes, topic_filter: bytes) -> Stream:
-        return stream_of(self._structure, static, topic_filter)
-
-    def cutoff(self, topic_filter: bytes, upto: int) -> int:
-        """The head is read as cheaply as the rest."""
-        return upto
-
-    def wants_tick(self, last: int, now: int) -> bool:
-        return False
-
-    def read(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
-        assert count_max > 0 and bytes_max > 0 and examine_max > 0, (count_max, bytes_max, examine_max)
-        if after >= upto:
-            return Read([], [], after, True)
-        if not stream.constraints:
-            read = self._messages.scan(stream.static, after, upto, min(count_max, examine_max), bytes_max)
-        else:
-            read = self._matching(stream, after, upto, Limits(count_max, bytes_max, examine_max))
-        self._moves.end_of_stream += read.done
-        return read
-
-    def bulk(self, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
-        assert rows_max > 0 and bytes_max > 0, (rows_max, bytes_max)
-        if after >= upto or stream.constraints:
-            return columns_of(self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT))
-        return self._messages.bulk(stream.static, after, upto, rows_max, bytes_max)
-
-    def _matching(self, stream: Stream, after: int, upto: int, limits: Limits) -> Read:
+    def matching(self, stream: Stream, after: int, upto: int, limits: Limits) -> Read:
         """By the index as far as it reaches, and behind that message by message."""
         static = stream.static
         levels = self._structure.leaf(static).levels

@@ -12,14 +12,12 @@ up in the data keys (joining). No static key begins with eight zero bytes (lts.R
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from struct import Struct
 
-from shards.bulk import NO_LIMIT, Columns, columns_of
 from shards.engine import Cursor, Engine, Op
-from shards.layouts.by_position import ByPosition, Moves, pack_position
-from shards.layouts.joining import Limits, joined
-from shards.layouts.learned import growth_ops, hash_of, load_structure, stream_of, streams_of
+from shards.layouts.by_position import ByPosition, pack_position
+from shards.layouts.joining import Limits, Moves, joined
+from shards.layouts.learned import hash_of, load_structure
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.lts import TopicStructure
 
@@ -28,15 +26,11 @@ _pack_level = Struct(">H").pack
 _INDEX_POSITION_AT = 18
 
 
-class SkipStream:
+class SkipStream(ByPosition):
     """One generation in this layout."""
 
     def __init__(self, engine: Engine, family: int, structure: TopicStructure) -> None:
-        self._moves = Moves()
-        self._engine = engine
-        self._family = family
-        self._structure = structure
-        self._messages = ByPosition(engine, family, self._moves)
+        super().__init__(engine, family, structure)
         self._index_keys: list[bytes] = []
         """Of the messages of this record."""
 
@@ -52,14 +46,6 @@ class SkipStream:
     def inherit_into(self, family: int, options: LayoutOptions) -> SkipStream:
         return SkipStream(self._engine, family, self._structure.inherit(options.thresholds))
 
-    @property
-    def structure(self) -> TopicStructure:
-        return self._structure
-
-    @property
-    def moves(self) -> dict[str, int]:
-        return asdict(self._moves)
-
     # ---- writing
 
     def key_of(self, topic: bytes) -> TopicKey:
@@ -70,9 +56,6 @@ class SkipStream:
             return TopicKey(self._family, static, data, ())
         indexes = tuple([static + _pack_level(level) + hash_of(value) for level, value in enumerate(varying, 1)])
         return TopicKey(self._family, static, data, indexes)
-
-    def take_growth(self) -> list[Op]:
-        return growth_ops(self._structure, self._family)
 
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
         family, _, data, indexes, _ = key
@@ -101,38 +84,9 @@ class SkipStream:
 
     # ---- reading
 
-    def streams(self, topic_filter: bytes) -> list[Stream]:
-        return streams_of(self._structure, topic_filter)
-
-    def stream_of(self, static: bytes, topic_filter: bytes) -> Stream:
-        return stream_of(self._structure, static, topic_filter)
-
-    def cutoff(self, topic_filter: bytes, upto: int) -> int:
-        """The head is read as cheaply as the rest."""
-        return upto
-
-    def wants_tick(self, last: int, now: int) -> bool:
-        return False
-
-    def read(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
-        assert count_max > 0 and bytes_max > 0 and examine_max > 0, (count_max, bytes_max, examine_max)
-        if after >= upto:
-            return Read([], [], after, True)
-        if not stream.constraints:
-            read = self._messages.scan(stream.static, after, upto, min(count_max, examine_max), bytes_max)
-        else:
-            join = _Join(self._engine, self._family, stream, after, upto, self._moves)
-            static = stream.static
-            limits = Limits(count_max, bytes_max, examine_max)
-            read = joined(join, lambda positions: self._messages.at(static, positions), stream, upto, limits, self._moves)
-        self._moves.end_of_stream += read.done
-        return read
-
-    def bulk(self, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
-        assert rows_max > 0 and bytes_max > 0, (rows_max, bytes_max)
-        if after >= upto or stream.constraints:
-            return columns_of(self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT))
-        return self._messages.bulk(stream.static, after, upto, rows_max, bytes_max)
+    def matching(self, stream: Stream, after: int, upto: int, limits: Limits) -> Read:
+        join = _Join(self._engine, self._family, stream, after, upto, self._moves)
+        return joined(join, lambda positions: self._messages.at(stream.static, positions), stream, upto, limits, self._moves)
 
 
 class _Join:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from shards.engine import Engine, Op
 from shards.layouts import pagestream
-from shards.layouts.by_position import ByPosition, Moves
-from shards.layouts.joining import Limits, looked_through
+from shards.layouts.by_position import Messages
+from shards.layouts.joining import Limits, Moves, looked_through
 from shards.layouts.paged_index.entries import Entries
 from shards.layouts.paged_index.index import Bounds, PagedIndex, _Job
 from shards.layouts.paged_index.merging import Source
@@ -39,13 +39,13 @@ def skipstream_skips_an_index_entry(planting: Planting) -> None:
 
 
 def a_scan_goes_one_position_beyond_its_bound(planting: Planting) -> None:
-    scan = ByPosition.scan
+    scan = Messages.scan
 
-    def planted(self: ByPosition, static: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
+    def planted(self: Messages, static: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
         read = scan(self, static, after, upto + 1, limit, bytes_max)
         return read._replace(place=upto) if read.done else read
 
-    planting.replace(ByPosition, "scan", planted)
+    planting.replace(Messages, "scan", planted)
 
 
 def a_join_says_that_it_is_further_than_it_is(planting: Planting) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from shards.engine import Engine, Op
-from shards.layouts.by_position import Moves
+from shards.layouts.joining import Moves
 from shards.layouts.paged_index.merging import Merge, RunSource, SegmentSource, Source
 from shards.layouts.paged_index.pages import PAGE_ENTRIES_MAX, IndexState, Segment, segment_prefix
 from shards.layouts.paged_index.postings import Intersection, Postings

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from shards.engine import Cursor, Engine
-from shards.layouts.by_position import Moves
+from shards.layouts.joining import Moves
 from shards.layouts.paged_index.entries import Run
 from shards.layouts.paged_index.pages import Segment, decode_page, entry_of, level_prefix, segment_number, segment_prefix
 from shards.layouts.paged_index.stream_index import StreamIndex

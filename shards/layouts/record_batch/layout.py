@@ -22,9 +22,8 @@ from zlib import crc32
 
 from shards.bulk import NO_LIMIT, Columns, columns_of
 from shards.engine import Engine, Op, StoreDamaged
-from shards.layouts.by_position import Moves
-from shards.layouts.joining import Limits, joined
-from shards.layouts.learned import growth_ops, hash_of, load_structure, stream_of, streams_of
+from shards.layouts.joining import Limits, Moves, joined
+from shards.layouts.learned import Learned, hash_of, load_structure
 from shards.layouts.paged_index.index import Bounds, PagedIndex
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.layouts.record_batch.columns import ColumnScanner
@@ -48,14 +47,13 @@ from shards.lts import TopicStructure
 BOUNDS = Bounds()
 
 
-class RecordBatch:
+class RecordBatch(Learned):
     """One generation in this layout."""
 
     def __init__(self, engine: Engine, family: int, structure: TopicStructure, empty: bool, bounds: Bounds, beside: bool = False) -> None:
         """beside: for who reads beside the one that writes."""
+        super().__init__(family, structure)
         self._engine = engine
-        self._family = family
-        self._structure = structure
         self._bounds = bounds
         self._scanner = Scanner(engine, family)
         self._index = PagedIndex(engine, family, self._scanner.singles, None if beside else () if empty else structure.leaves(), bounds)
@@ -85,10 +83,6 @@ class RecordBatch:
         """It counts none."""
         return {}
 
-    @property
-    def structure(self) -> TopicStructure:
-        return self._structure
-
     # ---- writing
 
     def key_of(self, topic: bytes) -> TopicKey:
@@ -97,9 +91,6 @@ class RecordBatch:
         if varying and static not in self._rows:
             self._rows[static] = self._index.of(static, leaf.levels).entries.rows
         return TopicKey(self._family, static, b"".join([hash_of(value) for value in varying]), (), crc32(static))
-
-    def take_growth(self) -> list[Op]:
-        return growth_ops(self._structure, self._family)
 
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
         family, static, hashes, _, begun = key
@@ -159,19 +150,6 @@ class RecordBatch:
         return self._index.idle_work(upto)
 
     # ---- reading
-
-    def streams(self, topic_filter: bytes) -> list[Stream]:
-        return streams_of(self._structure, topic_filter)
-
-    def stream_of(self, static: bytes, topic_filter: bytes) -> Stream:
-        return stream_of(self._structure, static, topic_filter)
-
-    def cutoff(self, topic_filter: bytes, upto: int) -> int:
-        """The head is read as cheaply as the rest."""
-        return upto
-
-    def wants_tick(self, last: int, now: int) -> bool:
-        return False
 
     def read(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         assert count_max > 0 and bytes_max > 0 and examine_max > 0, (count_max, bytes_max, examine_max)

@@ -18,7 +18,7 @@ from bisect import bisect_left
 
 from shards.bulk import NO_LIMIT, Columns, columns_of, packed_columns, position_list
 from shards.engine import Engine, Op, StoreDamaged
-from shards.layouts.learned import growth_ops, has, hash_of, load_structure, scanned, stream_of, streams_of
+from shards.layouts.learned import Learned, has, hash_of, load_structure, scanned
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey, read_of
 from shards.layouts.wildcard_optimized.epochs import Asked, Counters, Entry, Epochs
 from shards.layouts.wildcard_optimized.keys import POSITION_BITS, VARYING_MAX, KeyMapper
@@ -29,13 +29,12 @@ _FETCH_FIRST = 8
 _FETCH_MAX = 128
 
 
-class WildcardOptimized:
+class WildcardOptimized(Learned):
     """One generation in this layout."""
 
     def __init__(self, engine: Engine, family: int, structure: TopicStructure, options: LayoutOptions, new: bool) -> None:
+        super().__init__(family, structure)
         self._engine = engine
-        self._family = family
-        self._structure = structure
         self._hash_bytes = options.bits_per_topic_level // 8
         self._index_bytes = options.topic_index_bytes
         self._epoch_bits = options.epoch_bits
@@ -68,10 +67,6 @@ class WildcardOptimized:
         return WildcardOptimized(self._engine, family, self._structure.inherit(options.thresholds), options, True)
 
     @property
-    def structure(self) -> TopicStructure:
-        return self._structure
-
-    @property
     def counters(self) -> Counters:
         return self._epochs.counters
 
@@ -89,9 +84,6 @@ class WildcardOptimized:
         numbers = [int.from_bytes(hashed, "big") for hashed in hashes]
         base = self._mappers[len(varying)].key((self._note(leaf), 0, *numbers))
         return TopicKey(self._family, leaf.static, b"".join(hashes), (), base)
-
-    def take_growth(self) -> list[Op]:
-        return growth_ops(self._structure, self._family)
 
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
         family, _, hashes, _, base = key
@@ -137,12 +129,6 @@ class WildcardOptimized:
         return ((upto + 1) >> self._epoch_bits << self._epoch_bits) - 1
 
     # ---- reading
-
-    def streams(self, topic_filter: bytes) -> list[Stream]:
-        return streams_of(self._structure, topic_filter)
-
-    def stream_of(self, static: bytes, topic_filter: bytes) -> Stream:
-        return stream_of(self._structure, static, topic_filter)
 
     def read(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         assert count_max > 0 and bytes_max > 0 and examine_max > 0, (count_max, bytes_max, examine_max)
