@@ -28,6 +28,7 @@ from benchmarks.workers import RunFailed
 
 PLOTS = page.PAGE.parent / "plots"
 WITHIN_MIN = 45.0
+ROUNDS_MAX = 100
 
 
 def results_of(*, quick: bool) -> Path:
@@ -81,12 +82,25 @@ def _plots(records: Sequence[Record]) -> list[str]:
     return pictures
 
 
+def _rounds(text: str) -> int:
+    if text.isdecimal() and 1 <= int(text) <= ROUNDS_MAX:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"found {text!r}, wanted a whole number from 1 to {ROUNDS_MAX}")
+
+
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few, low levels: does everything run?")
     parser.add_argument("--only", action="append", default=[], choices=list(PARTS), help="leave out the other parts")
     parser.add_argument("--within", type=float, default=WITHIN_MIN, metavar="MINUTES", help=f"begin no run later (default {WITHIN_MIN:g})")
+    parser.add_argument(
+        "--rounds",
+        type=_rounds,
+        default=1,
+        metavar="N",
+        help="N times as many runs of each level, for a machine that is not steady (default 1)",
+    )
     parser.add_argument("--results", type=Path, help="the file that is gone on with (default: the one of this commit)")
     parser.add_argument("--dir", type=Path, help="where brokers keep their data (default: new directories in the temporary one)")
     parser.add_argument("--write", action="store_true", help="into docs/performance.md, also when something is missing")
@@ -100,7 +114,8 @@ def main(words: Sequence[str] | None = None) -> int:
     path = asked.results or results_of(quick=asked.quick)
     try:
         records = read_results(path) if path.exists() else []
-        measuring = Measuring(asked.quick, ResultsFile(path, records), records, time.monotonic() + 60 * asked.within, asked.dir)
+        until_s = time.monotonic() + 60 * asked.within
+        measuring = Measuring(asked.quick, ResultsFile(path, records), records, until_s, asked.dir, asked.rounds)
         with ended_from_outside():
             failures = measure(measuring, parts)
     except OutOfTime:

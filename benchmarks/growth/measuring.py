@@ -50,6 +50,8 @@ class Measuring:
     records: list[Record]
     until_s: float
     directory: Path | None = None
+    rounds: int = 1
+    """So many times as many runs of each level as otherwise."""
 
     @property
     def messages(self) -> int:
@@ -87,11 +89,11 @@ class Measuring:
 
     def turns(self, dimension: str, runs: Callable[[int], int]) -> Iterator[tuple[str, int]]:
         """What is still to be run: level and amount, round after round. runs: how many of an amount."""
-        levels = LEVELS[dimension].asked(quick=self.quick)
-        for number in range(max(map(runs, levels))):
-            for amount in levels:
+        wanted = {amount: self.rounds * runs(amount) for amount in LEVELS[dimension].asked(quick=self.quick)}
+        for number in range(max(wanted.values())):
+            for amount, count in wanted.items():
                 level = variant(dimension, amount)
-                if number < runs(amount) and self.missing(level, number + 1):
+                if number < count and self.missing(level, number + 1):
                     yield level, amount
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.bench import ResultsFile
 from benchmarks.growth import crowd
+from benchmarks.growth.__main__ import arguments
 from benchmarks.growth.curves import DIMENSIONS, Curve, Point, curves, line, problems, table, variant
 from benchmarks.growth.measuring import PARTS, VARIANTS, Measuring
 from benchmarks.load import Record
@@ -73,8 +74,19 @@ def test_what_a_file_has_is_not_measured_again(tmp_path: Path) -> None:
     assert measuring.missing("sessions 1", 3) == 3
     assert list(measuring.turns("sessions", lambda amount: amount // 50)) == [("sessions 100", 100)]
     assert list(measuring.turns("sessions", lambda _: 2)) == [("sessions 1", 1), ("sessions 1", 1), ("sessions 100", 100)]
+    measuring.rounds = 2
+    assert list(measuring.turns("sessions", lambda amount: amount // 50)) == [("sessions 100", 100)] * 3
     measuring.add(records[0])
     assert len((tmp_path / "r.json").read_text().splitlines()) == 2 + 4
+
+
+def test_rounds_are_a_whole_number_within_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    """Anything else is one sentence that says what was found and what was wanted."""
+    assert arguments().parse_args(["--rounds", "7"]).rounds == 7
+    for wrong in ("0", "-1", "1.5", "101", "many"):
+        with pytest.raises(SystemExit):
+            arguments().parse_args(["--rounds", wrong])
+        assert f"found {wrong!r}, wanted a whole number from 1 to 100" in capsys.readouterr().err
 
 
 def test_subscriptions_that_match_nothing_are_shared_out_once() -> None:
