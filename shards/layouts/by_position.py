@@ -8,6 +8,7 @@ two differ in. A stream without constraint is one range scan.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import asdict
 from struct import Struct
 
@@ -71,7 +72,7 @@ def _bounds(static: bytes, after: int, upto: int) -> tuple[bytes, bytes]:
     return prefix + pack_position(after + 1), prefix + pack_position(upto + 1)
 
 
-class ByPosition(Learned):
+class ByPosition(Learned, ABC):
     """A layout but for its index; to be derived from."""
 
     def __init__(self, engine: Engine, family: int, structure: TopicStructure) -> None:
@@ -101,6 +102,6 @@ class ByPosition(Learned):
             return columns_of(self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT))
         return self._messages.bulk(stream.static, after, upto, rows_max, bytes_max)
 
+    @abstractmethod
     def matching(self, stream: Stream, after: int, upto: int, limits: Limits) -> Read:
         """A read with constraints, by the index. after < upto."""
-        raise NotImplementedError
