@@ -197,3 +197,65 @@ async def test_a_sync_that_fails_on_the_loop_is_told_as_any(quick_disk: Disk) ->
         while not quick_disk.failed:  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert "the disk is gone" in quick_disk.failed and quick_disk.committed == 0
+
+
+async def test_a_sync_that_fails_in_the_thread_is_told_as_any(disk: Disk) -> None:
+    """Nothing is committed by it."""
+    disk.syncing.set_pace(0, 1000)
+    disk.open()
+    await disk.until(0)
+    disk.broken = True
+    disk.write(1)
+    async with asyncio.timeout(60):
+        while not disk.failed:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert "the disk is gone" in disk.failed and disk.committed == 0
+    assert threading.get_ident() not in disk.threads
+
+
+def sync_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "sync"}
+
+
+class HeldDisk:
+    """A sync that lasts until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun, self.let_go = threading.Event(), threading.Event()
+        self.synced = False
+        before = sync_threads()
+        self.syncing = Syncing(self._sync, lambda _: None, lambda _: None, lambda: 0)
+        (self.thread,) = sync_threads() - before
+
+    def _sync(self) -> None:
+        self.begun.set()
+        assert self.let_go.wait(60)
+        self.synced = True
+
+
+async def test_close_waits_for_the_sync_under_way_and_ends_its_thread() -> None:
+    """Whoever closes it closes the store next."""
+    disk = HeldDisk()
+    disk.syncing.wanted()
+    assert await asyncio.to_thread(disk.begun.wait, 60)
+    closing = asyncio.ensure_future(asyncio.to_thread(disk.syncing.close))
+    closed, _ = await asyncio.wait({closing}, timeout=0.1)
+    assert not closed
+    disk.let_go.set()
+    await closing
+    assert disk.synced and not disk.thread.is_alive()
+
+
+def test_a_thread_whose_loop_is_gone_ends_without_a_word() -> None:
+    """Nobody can be told of its sync any more; a traceback would only look like a fault."""
+
+    async def begin() -> HeldDisk:
+        disk = HeldDisk()
+        disk.syncing.wanted()
+        assert await asyncio.to_thread(disk.begun.wait, 60)
+        return disk
+
+    disk = asyncio.run(begin())
+    disk.let_go.set()
+    disk.thread.join(60)
+    assert disk.synced and not disk.thread.is_alive()
