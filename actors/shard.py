@@ -72,12 +72,18 @@ class ShardServer(ShardServing):
         self._server = LinkServer([Endpoint(topology.shard_endpoint(self._index))], self, wire, "shard", name)
         self._drive(self._committer.handle(commits.Opened(self._core.recovered)))
         self._note_store()
-        await self._access.start()
-        await self._server.start()
-        self._begin()
-        settle_gc()
-        self._started = Announcement("shard", member_name("shard", self._index), os.getpid())
-        announce(topology, self._started)
+        started = Announcement("shard", member_name("shard", self._index), os.getpid())
+        try:
+            await self._access.start()
+            await self._server.start()
+            self._begin()
+            settle_gc()
+            announce(topology, started)
+        except Exception:
+            # As above.
+            await self._close()
+            raise
+        self._started = started
         log.info("shard.started", shard=self._index, recovered=self._core.recovered, generations=len(self._store.generations()))
         return self._started
 
@@ -86,12 +92,15 @@ class ShardServer(ShardServing):
         if self._started is None:
             return
         self._started = None
+        await self._close()
+        log.info("shard.stopped", shard=self._index)
+
+    async def _close(self) -> None:
         await self._server.stop()
         self._syncing.set_pace(0, 1)
         await self._end()
         self._syncing.close()
         self._engine.close()
-        log.info("shard.stopped", shard=self._index)
 
     async def health(self) -> Health:
         return Health(self._started is not None and not self._failed, self._failed)

@@ -171,6 +171,7 @@ class ShardServing(ABC):
         """When the core is open: whoever links with it from now on is heard."""
         topology, index = self._topology, self._index
         self._space_thread = ThreadPoolExecutor(1, thread_name_prefix="space")
+        self._space_task: asyncio.Task[None] | None = None
         self._pump = Pump(self._tick)
         name = incarnation_of(topology, "shard", index)
         others = [shard for shard in range(topology.n_shards) if shard != index]
@@ -198,7 +199,8 @@ class ShardServing(ABC):
             if self._idle and not self._core.busy:
                 break
             await asyncio.sleep(0.01)
-        self._space_task.cancel()
+        if self._space_task is not None:
+            self._space_task.cancel()
         self._quota.stop()
         self._access.stop()
         self._pump.stop()
