@@ -21,6 +21,7 @@ from typing import Protocol
 import structlog
 
 from actors.access.keeping import AccessKeeper
+from actors.fatal import dies_with
 from actors.keeping import WANTED, Keeper
 from actors.logs import set_level
 from actors.ports import Gone, Member, Unavailable
@@ -87,6 +88,8 @@ class ControllerServer:
         keeper = AccessKeeper(self._topology, self._name, self._settings)
         tasks = [self._watch(), self._bring_settings(), self._tend_reader(), keeper.run(), *[kept.run() for kept in self._keepers]]
         self._watching = [asyncio.get_running_loop().create_task(each) for each in tasks]
+        for task in self._watching:
+            dies_with(task, "looking after the others")
         return announcement
 
     async def stop(self) -> None:

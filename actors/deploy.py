@@ -22,7 +22,7 @@ from actors.compact import COMPACT, PARTS, Compact
 from actors.controller import ControllerServer
 from actors.environment import patience
 from actors.host import Host, Server
-from actors.logs import open_log
+from actors.logs import keep_last_words, open_log
 from actors.ports import RayMember
 from actors.processes import DATA_MARK, RUN_MARK
 from actors.snapshot import settings_in_force
@@ -49,7 +49,10 @@ def prepare(topology: Topology, name: str) -> bool:
     os.umask(0o077)
     level = settings_in_force(topology).log.level
     open_log(topology.log_dir / f"{name}.log", level, as_json=topology.log_json, who=name)
-    return bool(ray.get_runtime_context().was_current_actor_reconstructed)
+    restarted = bool(ray.get_runtime_context().was_current_actor_reconstructed)
+    # Behind what Ray says about being asked that.
+    keep_last_words(topology.log_dir / f"{name}.err")
+    return restarted
 
 
 class HoldfastSite(Host):

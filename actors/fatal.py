@@ -33,7 +33,17 @@ def die(event: str, **story: object) -> NoReturn:
 
 def die_of(error: Exception, during: str) -> NoReturn:
     """A core raised: its state is not to be trusted any more."""
-    die("process.broken", during=during, cause=repr(error), trace=traceback.format_exc())
+    die("process.broken", during=during, cause=repr(error), trace="".join(traceback.format_exception(error)))
+
+
+def dies_with(task: asyncio.Task[Any], during: str) -> None:
+    """What is to go on as long as the process does: a fault of it ends the process, which begins anew, and not the task alone, unheard."""
+
+    def ended(task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            die_of(error, during)
+
+    task.add_done_callback(ended)
 
 
 def log_faults_of_loop() -> None:

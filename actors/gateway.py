@@ -10,6 +10,7 @@ import os
 import random
 import secrets
 import time
+from contextlib import AsyncExitStack
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ from actors.settings import bridge_door, door_options, gateway_options
 from actors.sites.following import Following, store_id, whereabouts_of
 from actors.snapshot import settings_in_force
 from actors.sparing import Sparing
-from actors.topology import Announcement, Health, Topology, announce, incarnation_of, member_name
+from actors.topology import Announcement, Health, ListenerInfo, Topology, announce, incarnation_of, member_name
 from config.schema import Config
 from gateway import frames as peer_frames
 from gateway.bridges import LISTENER, token
@@ -104,7 +105,6 @@ class GatewayServer:
         self._started: Announcement | None = None
         self._connections: dict[int, ClientConnection] = {}
         self.bytes_received = 0
-        self._tasks: list[asyncio.TimerHandle] = []
         self._beats = 0
         self.figures = GatewayFigures(index)
 
@@ -120,36 +120,50 @@ class GatewayServer:
         self.topic_names = TopicNames(config.gateway.topic_levels_max)
         self.property_blocks = PropertyBlocks(joins)
         self.write_buffer_max = int(config.gateway.write_buffer_max)
+        self._whereabouts = whereabouts_of(topology)
+        async with AsyncExitStack() as opened:
+            listeners = await self._open(config, opened)
+            started = Announcement("gateway", member_name("gateway", self._index), os.getpid(), listeners)
+            announce(topology, started)
+            self._closing = opened.pop_all()
+        self._started = started
+        log.info("gateway.started", name=self._core.name, listeners=[f"{info.kind} {info.place}" for info in listeners])
+        return self._started
+
+    async def _open(self, config: Config, opened: AsyncExitStack) -> tuple[ListenerInfo, ...]:
+        """Its listeners, but for that of bridges, which is nobody's business.  opened: closes what was opened, the last first."""
+        topology, member = self._topology, member_name("gateway", self._index)
         name = incarnation_of(topology, "gateway", self._index)
         slots = SlotTable.initial(topology.n_shards)
         rng = random.Random(secrets.randbits(64))
-        whereabouts = self._whereabouts = whereabouts_of(topology)
         self._core = GatewayCore(name, slots, topology.n_sessions, self._options(config), rng, roams=topology.sites is not None)
         self._pump = Pump(self._tick)
         self._complaints = Sparing("client.malformed")
-        self._doors = Doors(self, self._index, topology.run_dir, member_name("gateway", self._index))
         self._steady = Steady(topology.run_dir, topology.n_shards)
-        self._links = links = GatewayLinks(topology, self._index, whereabouts, self, name)
+        self._links = links = GatewayLinks(topology, self._index, self._whereabouts, self, name)
         self._shards, self._sessions, self._peers = links.shards, links.sessions, links.peers
-        self._following = Following(whereabouts, self._moved)
+        opened.push_async_callback(links.stop)
+        opened.callback(self._pump.stop)
         await links.start()
-        self._following.start()
-        self._desk = ServedDesk(topology, member_name("gateway", self._index), config, self._feed)
-        self._access = AccessWatch(topology.run_dir, self._take_access, name=member_name("gateway", self._index))
-        await self._access.start()
+        following = Following(self._whereabouts, self._moved)
+        opened.callback(following.stop)
+        following.start()
+        self._desk = ServedDesk(topology, member, config, self._feed)
+        opened.push_async_callback(self._desk.stop)
+        access = AccessWatch(topology.run_dir, self._take_access, name=member)
+        opened.callback(access.stop)
+        await access.start()
         await self._desk.ready()
         self._heart = Heartbeat(topology.heartbeat_path(self._index))
+        opened.callback(self._stop_beating)
         self._beat()
         await self._wait_for_tables()
-        own_port = former_port(topology.run_dir, member_name("gateway", self._index)) if topology.n_gateways > 1 else None
-        # That of bridges is nobody's business: it is announced nowhere.
-        opened = await self._doors.open([*door_options(config), bridge_door(topology.run_dir, config)], own_port)
-        listeners = [info for info in opened if info.name != LISTENER]
+        self._doors = Doors(self, self._index, topology.run_dir, member)
+        opened.callback(self._doors.close)
+        own_port = former_port(topology.run_dir, member) if topology.n_gateways > 1 else None
+        infos = await self._doors.open([*door_options(config), bridge_door(topology.run_dir, config)], own_port)
         settle_gc()
-        self._started = Announcement("gateway", member_name("gateway", self._index), os.getpid(), tuple(listeners))
-        announce(topology, self._started)
-        log.info("gateway.started", name=name, listeners=[f"{info.kind} {info.place}" for info in listeners])
-        return self._started
+        return tuple([info for info in infos if info.name != LISTENER])
 
     async def stop(self) -> None:
         """DISCONNECT to every client once its acknowledgements are out, then everything is closed."""
@@ -164,14 +178,7 @@ class GatewayServer:
             await asyncio.sleep(0.05)
         for connection in list(self._connections.values()):
             connection.close()
-        for timer in self._tasks:
-            timer.cancel()
-        self._pump.stop()
-        self._access.stop()
-        await self._desk.stop()
-        self._following.stop()
-        await self._links.stop()
-        self._heart.close()
+        await self._closing.aclose()
 
     async def health(self) -> Health:
         away = [client.shard for client in self._shards if not client.linked] if self._started else []
@@ -229,7 +236,11 @@ class GatewayServer:
         if self._beats % LOOK_BEATS == 0:
             for connection in list(self._connections.values()):
                 connection.look()
-        self._tasks = [asyncio.get_running_loop().call_later(HEARTBEAT_SECONDS, self._beat)]
+        self._next_beat = asyncio.get_running_loop().call_later(HEARTBEAT_SECONDS, self._beat)
+
+    def _stop_beating(self) -> None:
+        self._next_beat.cancel()
+        self._heart.close()
 
     # ------------------------------------------------------------------ ConnectionOwner
 

@@ -41,7 +41,7 @@ class Server(Protocol):
     """What every server of this floor is."""
 
     async def start(self) -> Announcement:
-        """Open everything on the running loop. May be called again, after it failed or after it succeeded."""
+        """Open everything on the running loop; one that fails leaves nothing open. May be called again, after it failed or succeeded."""
 
     async def stop(self) -> None:
         """Finish what is under way, commit, close."""
@@ -94,6 +94,8 @@ class Host:
         self._stopped = False
         self._version = 0
         """Of the settings (actors.snapshot) that the server has, or an older one."""
+        self._confirmed = NOT_STARTED
+        """The version that it has said to have."""
         self._first_pause = first_pause
         self._exposure: Exposure | None = None
         self._shares = shares
@@ -141,20 +143,38 @@ class Host:
         return await self._server.health()
 
     async def reconfigure(self, version: int, config: str) -> int:
-        """Take this snapshot if it is a newer one. The version that the server has then; NOT_STARTED: it reads them when it starts."""
+        """Take this snapshot if it is a newer one. The version that the server has said to have then, which may be older: ask again;
+        NOT_STARTED: it reads them when it starts."""
         if not self._started:
             return NOT_STARTED
         if version > self._version:
             settings = from_json(config)
             self._server.reconfigure(settings)
             set_level(settings.log.level)
-            self._took(version)
+            self._version = version
             self._log.info("settings.changed", version=version)
-        return self._version
+        self._confirm()
+        return self._confirmed
 
-    def _took(self, version: int) -> None:
-        self._version = version
-        confirm(self._topology.run_dir, self._name, version)
+    def _confirm(self) -> None:
+        if self._confirmed == self._version:
+            return
+        try:
+            confirm(self._topology.run_dir, self._name, self._version)
+            self._confirmed = self._version
+        except OSError as error:
+            self._log.warning("settings.not_confirmed", version=self._version, cause=str(error))
+
+    def _tell_why(self, sentence: str) -> None:
+        """Why it has not started; empty: it has."""
+        try:
+            if sentence:
+                write_whole(self._error_path, sentence)
+            else:
+                self._error_path.unlink(missing_ok=True)
+        except OSError as error:
+            # The log has it.
+            self._log.warning("server.not_told", cause=str(error))
 
     async def _keep_starting(self) -> None:
         pause = self._first_pause
@@ -173,14 +193,15 @@ class Host:
             except Exception as error:  # Whatever it is: it may pass (a port, a lock, a disk), and the operator reads it in `up`.
                 sentence = str(error) or type(error).__name__
                 self._log.error("server.start_failed", reason=sentence, again_in_s=pause, exc_info=True)
-                write_whole(self._error_path, sentence)
+                self._tell_why(sentence)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE_S)
             else:
                 self._started = True
                 fatal.before_death.append(self._meter.write)
                 self._meter.start()
-                self._took(version)
-                self._error_path.unlink(missing_ok=True)
+                self._version = version
+                self._confirm()
+                self._tell_why("")
                 self._log.info("server.started", listeners=len(announcement.listeners))
                 return

@@ -20,6 +20,7 @@ import structlog
 
 from actors.direct import DirectLink
 from actors.endpoints import Endpoint
+from actors.fatal import dies_with
 from actors.link import FRAME_BYTES_MAX, HANDSHAKE_SECONDS, Carried, F, FramedLink, Link, LinkOwner, taken
 from actors.sparing import Sparing
 from actors.tcp_door import STRANGERS_MAX, TcpDoor, TurnedAway
@@ -142,6 +143,7 @@ class LinkClient:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
+        dies_with(self._task, "dialling")
 
     def look_again(self) -> None:
         """Hang up, and dial anew, when where() says another endpoint than the one it is linked with, dials or waits to dial.

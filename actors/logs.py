@@ -1,10 +1,15 @@
 """Where a process writes its log: one file of its own in the data directory, bounded.
 
 One line per event, as `key=value` or as JSON. Two files of LOG_BYTES_MAX at most, the older one called `.1`.
+
+A process that ends in a library, by a signal, cannot log it. What such a one says goes to standard error, and that into a file beside its
+log: Ray keeps it in the run directory, which is gone with the broker.
 """
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import os
 from pathlib import Path
 from typing import TextIO
@@ -14,6 +19,9 @@ import structlog
 from actors.topology import LogLevel
 
 LOG_BYTES_MAX = 8 * 1024 * 1024
+ERROR_BYTES_MAX = 1 << 20
+"""Of standard error, as a process that begins finds it: then it is moved aside. A stack has some kilobytes."""
+_STDERR = 2
 _FIRST = ("at", "level", "event", "who", "pid")
 
 
@@ -67,6 +75,18 @@ def open_log(path: Path, level: LogLevel, *, as_json: bool, who: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=BoundedFile(path)),  # type: ignore[arg-type]  # it needs write and flush only
         cache_logger_on_first_use=False,
     )
+
+
+def keep_last_words(path: Path) -> None:
+    """Standard error of this process goes on in this file, with the stacks of all threads when a signal ends it.  What libraries say there
+    comes too.  Never raises: without the file it is where it was."""
+    with contextlib.suppress(OSError):
+        if path.exists() and path.stat().st_size >= ERROR_BYTES_MAX:
+            os.replace(path, path.with_name(path.name + ".1"))
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.dup2(descriptor, _STDERR)
+        os.close(descriptor)
+    faulthandler.enable(_STDERR)
 
 
 def set_level(level: LogLevel) -> None:

@@ -18,6 +18,7 @@ import structlog
 
 from actors.alarms import Alarm, clear_alarm, raise_alarm
 from actors.datadir import read_site
+from actors.fatal import dies_with
 from actors.reserve import stored_bytes
 from config.schema import Config
 
@@ -81,6 +82,7 @@ class Quota:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._watch())
+        dies_with(self._task, "watching the quota")
 
     def stop(self) -> None:
         if self._task is not None:

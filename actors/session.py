@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import structlog
 
 from actors.clocks import Steady
+from actors.fatal import dies_with
 from actors.metrics.of_session import tell
 from actors.pump import settle_gc
 from actors.serving import Serving
@@ -66,13 +68,18 @@ class SessionServer:
         self._whereabouts = whereabouts_of(topology)
         self._served = frozenset(shard for shard in range(topology.n_shards) if topology.session_of_shard(shard) == self._index)
         self._following = Following(self._whereabouts, self._moved)
-        if self._wanted:
-            await self._begin()
-        self._following.start()
-        settle_gc()
-        self._started = Announcement("session", member_name("session", self._index), os.getpid())
-        announce(topology, self._started)
-        return self._started
+        async with AsyncExitStack() as opened:
+            if self._wanted:
+                opened.push_async_callback(self._begun_in_vain)
+                await self._begin()
+            opened.callback(self._following.stop)
+            self._following.start()
+            settle_gc()
+            started = Announcement("session", member_name("session", self._index), os.getpid())
+            announce(topology, started)
+            opened.pop_all()
+        self._started = started
+        return started
 
     async def stop(self) -> None:
         if self._started is None:
@@ -83,6 +90,12 @@ class SessionServer:
             self._settling.cancel()
         if self._serving is not None:
             await self._serving.finish()
+
+    async def _begun_in_vain(self) -> None:
+        """The start fails, and the next one begins with another core."""
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            await serving.finish()
 
     async def health(self) -> Health:
         if self._started is None or self._fault:
@@ -131,6 +144,7 @@ class SessionServer:
             self._serving.look_again()
         if self._settling is None or self._settling.done():
             self._settling = asyncio.get_running_loop().create_task(self._settle())
+            dies_with(self._settling, "beginning or ending to serve")
 
     @property
     def _led(self) -> int:

@@ -56,7 +56,7 @@ class ShardServer(ShardServing):
             log.error("shard.damage", shard=self._index, cause=sentence)
         try:
             self._open_core()
-        except StoreFailed:
+        except Exception:
             # The next attempt opens it anew; while this one is open, it could not.
             self._engine.close()
             raise

@@ -28,7 +28,7 @@ from actors.accepted import clock_accepted
 from actors.access.watch import AccessWatch
 from actors.alarms import Alarm, clear_alarm, raise_alarm
 from actors.clocks import read_clocks, tell_steady
-from actors.fatal import die, die_of
+from actors.fatal import die, die_of, dies_with
 from actors.links import Carried, Link, taken
 from actors.metrics.of_shard import ShardFigures
 from actors.outbox import Outbox
@@ -188,6 +188,7 @@ class ShardServing(ABC):
         for client in self._others.values():
             client.start()
         self._space_task = asyncio.get_running_loop().create_task(self._watch_space())
+        dies_with(self._space_task, "watching the room on the disk")
         self._quota.start()
 
     async def _end(self) -> None:

@@ -33,8 +33,8 @@ _PLAIN = frozenset(
 )
 
 
-Seen = tuple[tuple[int, int, int], ...]
-"""Inode, time and size of each file; of one that is not there nothing but zeros."""
+Seen = tuple[tuple[int, int, int, int], ...]
+"""Inode, time, size and time of change of each file; of one that is not there nothing but zeros."""
 
 
 class WireError(OSError):
@@ -153,12 +153,13 @@ def _stats(sites: SitesPlan | None) -> Seen:
     return tuple([_stat(path) for path in (sites.tls_ca, sites.tls_cert, sites.tls_key) if path]) if sites is not None else ()
 
 
-def _stat(path: str) -> tuple[int, int, int]:
+def _stat(path: str) -> tuple[int, int, int, int]:
     try:
         found = os.stat(path)
     except OSError:
-        return 0, 0, 0
-    return found.st_ino, found.st_mtime_ns, found.st_size
+        return 0, 0, 0, 0
+    # The last one tells of rights that were given.
+    return found.st_ino, found.st_mtime_ns, found.st_size, found.st_ctime_ns
 
 
 def said_of(error: BaseException) -> str:

@@ -61,8 +61,14 @@ class AdminServer:
             raise
         clear_alarm(topology.run_dir, self._name, _ALARM)
         port = int(listening.getsockname()[1])
-        # Any free port was asked for: that one stays ours, as those who scrape know it.
-        write_whole(topology.run_dir / _PORT_FILE, str(port))
+        started = Announcement("admin", self._name, os.getpid(), (ListenerInfo(0, ADMIN, listen.host, port, shared=False),))
+        try:
+            # Any free port was asked for: that one stays ours, as those who scrape know it.
+            write_whole(topology.run_dir / _PORT_FILE, str(port))
+            announce(topology, started)
+        except OSError:
+            listening.close()
+            raise
         self._app = App(topology, config, self._name)
         self._serving = _Serving(
             uvicorn.Config(
@@ -74,11 +80,9 @@ class AdminServer:
         )  # fmt: skip
         self._task = asyncio.get_running_loop().create_task(self._serving.serve(sockets=[listening]))
         self._app.start()
-        listener = ListenerInfo(0, ADMIN, listen.host, port, shared=False)
-        self._started = Announcement("admin", self._name, os.getpid(), (listener,))
-        announce(topology, self._started)
+        self._started = started
         log.info("admin.started", host=listen.host, port=port)
-        return self._started
+        return started
 
     async def stop(self) -> None:
         if self._started is None:

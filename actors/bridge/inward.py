@@ -17,6 +17,7 @@ from actors.bridge.crossing import Crossing, Ways, now_ms
 from actors.bridge.publisher import HereLost, NotNow, Publisher
 from actors.bridge.runner import FINISH_S, NOT_HERE_S, RETRY_S, STATE_DIR, Place, Status, sentence
 from actors.bridge.standing import Standing
+from actors.fatal import dies_with
 from bridge.core import Unfit
 from bridge.options import Counters
 from bridge.pace import Pace, Rate
@@ -55,6 +56,7 @@ class InwardRunner:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
+        dies_with(self._task, f"the bridge {self.name}")
 
     async def stop(self) -> None:
         """What this broker has been handed is waited for a little, so that it need not come again."""

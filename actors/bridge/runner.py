@@ -18,6 +18,7 @@ import structlog
 
 from actors.bridge.arriving import NotOurs
 from actors.bridge.session import BridgeSession, Refused
+from actors.fatal import dies_with
 from bridge.core import BridgeCore
 from bridge.events import (
     Acknowledge,
@@ -123,6 +124,7 @@ class Runner:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
+        dies_with(self._task, f"the bridge {self.name}")
 
     async def stop(self) -> None:
         """What the target has been handed is waited for a little, so that nobody has to be asked about it again."""

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import time
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from actors.access.secrets import read_secrets
 from actors.bridge.inward import InwardRunner
 from actors.bridge.runner import Place, Runner
 from actors.bridge.session import client_id
+from actors.fatal import dies_with
 from actors.metrics import of_bridge
 from actors.metrics.sheet import Sheet
 from actors.sites.following import Following, store_id, whereabouts_of
@@ -54,14 +56,20 @@ class BridgeServer:
         topology = self._topology
         self._slots = SlotTable.initial(topology.n_shards)
         self._whereabouts = whereabouts_of(topology)
-        self._following = Following(self._whereabouts, lambda: None)
-        self._following.start()
-        await self._change(settings_in_force(topology))
+        async with AsyncExitStack() as opened:
+            following = Following(self._whereabouts, lambda: None)
+            opened.callback(following.stop)
+            following.start()
+            opened.push_async_callback(self._stop_all)
+            await self._change(settings_in_force(topology))
+            started = Announcement("bridge", self._name, os.getpid())
+            announce(topology, started)
+            self._closing = opened.pop_all()
         self._status = asyncio.get_running_loop().create_task(self._say())
-        self._started = Announcement("bridge", self._name, os.getpid())
-        announce(topology, self._started)
+        dies_with(self._status, "saying how bridges are")
+        self._started = started
         log.info("bridges.started", bridges=list(self._runners))
-        return self._started
+        return started
 
     async def stop(self) -> None:
         if self._started is None:
@@ -69,7 +77,9 @@ class BridgeServer:
         self._started = None
         if self._status is not None:
             self._status.cancel()
-        self._following.stop()
+        await self._closing.aclose()
+
+    async def _stop_all(self) -> None:
         async with self._changing:
             await asyncio.gather(*[runner.stop() for runner in self._runners.values()])
             self._runners.clear()
@@ -79,6 +89,8 @@ class BridgeServer:
 
     def reconfigure(self, config: Config) -> None:
         task = asyncio.get_running_loop().create_task(self._change(config))
+        # Begun anew, the process has the settings that this one could not take.
+        dies_with(task, "a change of bridges")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -134,9 +146,16 @@ class BridgeServer:
         return self._secrets[place]
 
     async def _say(self) -> None:
+        hindered = False
         while True:
             said = {name: asdict(runner.status()) for name, runner in self._runners.items()}
-            await asyncio.to_thread(write_status, self._topology.run_dir, said)
+            try:
+                await asyncio.to_thread(write_status, self._topology.run_dir, said)
+                hindered = False
+            except OSError as error:
+                if not hindered:
+                    log.warning("bridges.not_told", cause=str(error))
+                hindered = True
             await asyncio.sleep(STATUS_EVERY_S)
 
 

@@ -118,6 +118,9 @@ class Contexts:
                     self._take(name, made)
                 if not self._again:
                     break
+        except Exception:
+            # Whatever it is, a descriptor that nobody had left for one: certificates that come later have to be seen.
+            log.error("tls.not_looked_at", exc_info=True)
         finally:
             self._looking = None
         self._later()
@@ -142,18 +145,22 @@ class Contexts:
 
 
 def look(wanted: Mapping[str, TlsOptions], last: Mapping[str, Made], secrets: Mapping[str, bytes]) -> dict[str, Made]:
-    """What is other than at the last look.  secrets: by their places."""
+    """What is other than at the last look.  What was wrong then is tried again: rights that are given, descriptors that are back and
+    other passing things do not show in a file.  secrets: by their places."""
     found = {}
     for name, options in wanted.items():
         seen = tuple([_stat(path) for path in options.files])
         password = secrets.get(options.key_password, b"")
         before = last.get(name)
-        if before is not None and (before.options, before.seen, before.password) == (options, seen, password):
+        same = before is not None and (before.options, before.seen, before.password) == (options, seen, password)
+        if before is not None and same and before.context is not None:
             continue
         try:
-            found[name] = Made(options, seen, password, make_context(name, options, password), _revoked(name, options.crl))
+            made = Made(options, seen, password, make_context(name, options, password), _revoked(name, options.crl))
         except ContextError as error:
-            found[name] = Made(options, seen, password, None, cause=str(error))
+            made = Made(options, seen, password, None, cause=str(error))
+        if not (same and made == before):
+            found[name] = made
     return found
 
 

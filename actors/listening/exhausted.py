@@ -48,13 +48,10 @@ class Exhausted:
             return False
         os.close(self._kept)
         self._kept = None
-        try:
-            raise_alarm(self._run_dir, Alarm(self._name, KIND, cause))
-        except OSError:
-            return False  # The whole machine has none: said when the next one is met.
-        finally:
-            self._keep()
-        return True
+        # If the whole machine has none: said when the next one is met.
+        written = raise_alarm(self._run_dir, Alarm(self._name, KIND, cause))
+        self._keep()
+        return written
 
     def _over(self) -> None:
         self._calm = None

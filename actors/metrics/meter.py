@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from actors.alarms import write_again
 from actors.metrics.latency import Latency
 from actors.metrics.of_process import ProcessFigures
 
@@ -97,6 +98,7 @@ class Meter:
         loop = asyncio.get_running_loop()
         self._late.note(max(0.0, loop.time() - self._due))
         self.write()
+        write_again()
         self._due = loop.time() + EVERY_S
         self._timer = loop.call_at(self._due, self._turn)
 

@@ -57,10 +57,15 @@ class PluginServer:
         name = incarnation_name("plugin", 0)
         self._server = LinkServer([Endpoint(topology.plugin_endpoint())], self, Wire(topology.secret), "plugin", name)
         await self._server.start()
-        self._started = Announcement("plugin", self._name, os.getpid())
-        announce(topology, self._started)
+        started = Announcement("plugin", self._name, os.getpid())
+        try:
+            announce(topology, started)
+        except OSError:
+            await self._server.stop()
+            raise
+        self._started = started
         log.info("plugin.started", name=name, kind=self._settings.kind, plugins=list(self._settings.plugins))
-        return self._started
+        return started
 
     async def stop(self) -> None:
         if self._started is None:

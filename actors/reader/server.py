@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import structlog
 
 from actors.access.watch import AccessWatch
-from actors.fatal import die
+from actors.fatal import die, dies_with
 from actors.reader.access import Keys
 from actors.reader.copies import CopiesHere
 from actors.reader.keeping import let_go
@@ -67,23 +68,26 @@ class ReaderServer:
         views = Views(paths, topology.run_dir / _SCRATCH, side, copies=copies)
         desk = Desk(self._store, release(), views, side, self._keys, self._slots, self._pace)
         doors = Doors(options.host, options.port or _port_before(topology.run_dir), desk.converse, options.max_connections, tls)
-        # Links first: whoever finds the door open is answered, by the rules in force.
-        await side.start()
         self._access = AccessWatch(topology.run_dir, lambda _bundle, access: self._keys.judge(access))
-        await self._access.start()
-        try:
+        async with AsyncExitStack() as opened:
+            # Links first: whoever finds the door open is answered, by the rules in force.
+            opened.callback(views.close)
+            opened.push_async_callback(side.stop)
+            await side.start()
+            opened.callback(self._access.stop)
+            await self._access.start()
             port = doors.open()
-        except OSError:
-            self._access.stop()
-            await side.stop()
-            raise
-        self._side, self._views, self._doors = side, views, doors
-        # Any free port was asked for: that one stays ours, as those who read know it.
-        write_whole(topology.run_dir / _PORT_FILE, str(port))
-        listener = ListenerInfo(0, PIPELINE, options.host, port, shared=False)
-        self._started = Announcement("reader", self._name, os.getpid(), (listener,))
-        announce(topology, self._started)
+            # Threads that wait for the loop are answered meanwhile.
+            opened.push_async_callback(asyncio.to_thread, doors.stop)
+            # Any free port was asked for: that one stays ours, as those who read know it.
+            write_whole(topology.run_dir / _PORT_FILE, str(port))
+            listener = ListenerInfo(0, PIPELINE, options.host, port, shared=False)
+            started = Announcement("reader", self._name, os.getpid(), (listener,))
+            announce(topology, started)
+            self._closing = opened.pop_all()
+        self._started, self._views, self._doors = started, views, doors
         self._looking = loop.create_task(self._look_around())
+        dies_with(self._looking, "looking around")
         log.info("reader.started", host=options.host, port=port, tls=tls is not None)
         return self._started
 
@@ -92,12 +96,8 @@ class ReaderServer:
             return
         self._started = None
         self._looking.cancel()
-        self._access.stop()
         (self._topology.run_dir / f"{self._name}.json").unlink(missing_ok=True)
-        # Threads that wait for the loop are answered meanwhile.
-        await asyncio.get_running_loop().run_in_executor(None, self._doors.stop)
-        await self._side.stop()
-        self._views.close()
+        await self._closing.aclose()
 
     async def health(self) -> Health:
         if self._started is None:

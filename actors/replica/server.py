@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import structlog
 
 from actors.alarms import Alarm, clear_alarm, raise_alarm
 from actors.clocks import read_clocks, tell_steady
-from actors.fatal import die
+from actors.fatal import die, dies_with
 from actors.links import Link, LinkServer
 from actors.pump import settle_gc
 from actors.register.chosen import asked_register
@@ -100,17 +101,28 @@ class ReplicaServer:
         await self._place_taken()
         self._following = Following(self._where, self._moved, forced=self._forced)
         self._status = Status(topology.run_dir, self._index)
-        copy = await self._open_copy()
-        name = incarnation_of(topology, "shard", self._index)
-        self._register: Register = self._asked or asked_register(topology, self._wire, name)
-        await self._begin(copy)
+        async with AsyncExitStack() as opened:
+            await self._open(opened)
+            started = Announcement("shard", member_name("shard", self._index), os.getpid())
+            announce(topology, started)
+            opened.pop_all()
+        self._started = started
+        replica = self._shell.replica
+        log.info("replica.started", shard=self._index, rid=replica.rid, applied=replica.applied, last=replica.last)
+        return started
+
+    async def _open(self, opened: AsyncExitStack) -> None:
+        """opened: closes what was opened, the last first."""
+        name = incarnation_of(self._topology, "shard", self._index)
+        self._register: Register = self._asked or asked_register(self._topology, self._wire, name)
+        opened.push_async_callback(self._register.close)
+        await self._begin(await self._open_copy())
+        opened.push_async_callback(self._leave)
+        opened.callback(self._following.stop)
         self._following.start()
         self._look()
+        opened.callback(self._timer.cancel)
         settle_gc()
-        self._started = Announcement("shard", member_name("shard", self._index), os.getpid())
-        announce(topology, self._started)
-        log.info("replica.started", shard=self._index, rid=copy.rid, applied=self._shell.replica.applied, last=self._shell.replica.last)
-        return self._started
 
     async def stop(self) -> None:
         """Whoever is linked is cut off; what was taken is committed if the others are there; the copy is closed."""
@@ -177,10 +189,17 @@ class ReplicaServer:
         )  # fmt: skip
         self._incoming = Incoming(self._shell.received)
         self._server = LinkServer(shard_listens(self._topology, self._index), self, self._wire, "shard", copy.rid)
-        await self._server.start()
+        try:
+            await self._server.start()
+        except OSError:
+            # The next attempt opens it anew; while this one has it open, it could not.
+            await self._shell.close()
+            copy.close()
+            raise
         self._naming = asyncio.get_running_loop().create_task(
             keep_named(self._register, copy_key(self._index, self._topology.site), copy.rid)
         )  # fmt: skip
+        dies_with(self._naming, "naming the copy in the register")
         self._shell.start()
 
     async def _leave(self) -> None:
@@ -319,11 +338,14 @@ class ReplicaServer:
             return  # A checkpoint is taking its place.
         if row is None or row == self._age_row:
             return
-        self._age_row = row
         now, mark = read_clocks(), AgeMark.decode(row)
         age_ms = AgeClock(mark, now).age_ms(now)
         steady = SteadyClock(WallRow.decode(wall) if wall else None, mark, age_ms, now.wall_ms)
-        tell_steady(self._topology.run_dir, self._index, steady.steady_ms(age_ms), now)
+        try:
+            tell_steady(self._topology.run_dir, self._index, steady.steady_ms(age_ms), now)
+        except OSError:
+            return  # A full disk, which the status has told of: again at the next look.
+        self._age_row = row
 
     # ------------------------------------------------------------------ LinkOwner
 

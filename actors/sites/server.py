@@ -375,19 +375,14 @@ class SiteServer:
         """An empty cause: none any more."""
         if self._alarms.get(kind, "") == cause:
             return
-        try:
-            if cause:
-                raise_alarm(self._topology.run_dir, Alarm(self._name, kind, cause))
-                if kind not in self._alarms:
-                    self._log.error(f"site.{kind}", cause=cause)
-            else:
-                clear_alarm(self._topology.run_dir, self._name, kind)
-                self._log.info(f"site.{kind}_over")
-        except OSError as error:
-            self._log.warning("alarm.not_written", kind=kind, cause=str(error))
         if cause:
+            raise_alarm(self._topology.run_dir, Alarm(self._name, kind, cause))
+            if kind not in self._alarms:
+                self._log.error(f"site.{kind}", cause=cause)
             self._alarms[kind] = cause
         else:
+            clear_alarm(self._topology.run_dir, self._name, kind)
+            self._log.info(f"site.{kind}_over")
             self._alarms.pop(kind, None)
 
 

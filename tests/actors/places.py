@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from actors.topology import LOCAL_RAY, RayPlan, Topology
@@ -27,3 +29,11 @@ def topology_in(directory: Path, *, n_shards: int = 1, n_sessions: int = 1, n_ga
     )
     topology.generation_path.write_text(generation)
     return topology
+
+
+@contextmanager
+def in_the_way(path: Path) -> Iterator[str]:
+    """A directory where a file or a socket is to be made, which is refused meanwhile, as it is where no room is left."""
+    path.mkdir()
+    yield path.name
+    path.rmdir()

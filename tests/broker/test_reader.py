@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import signal
 import struct
 import threading
 import time
@@ -157,13 +158,21 @@ def test_all_who_demand_a_reader_get_the_same_one_and_status_shows_it(broker: Ru
 
 
 def test_a_killed_reader_is_back_at_its_port_and_an_idle_one_ends(broker: RunningBroker) -> None:
-    """Whoever was reading goes on; when nobody has been there for a while, nothing of it is left, and it comes again when it is wanted."""
+    """Whoever was reading goes on, and how one ended that a library has ended is beside its log; when nobody has been there for a while,
+    nothing of it is left, and it comes again when it is wanted."""
     with client_of(broker) as client:
         before = client.cuts()
         (pid,) = broker.status().pids("reader")
         broker.kill(pid)
         assert client.cuts()["store"] == before["store"]
+        (pid,) = broker.status().pids("reader")
+        broker.signal(pid, signal.SIGABRT)
         address = demand(broker.data_dir)
+        deadline = time.monotonic() + 60
+        while "Fatal Python error: Aborted" not in (broker.data_dir / "logs" / "reader-0.err").read_text():
+            assert time.monotonic() < deadline, "how it ended is beside its log"
+            time.sleep(0.2)
+        assert client.cuts()["store"] == before["store"]
     deadline = time.monotonic() + IDLE_S + 60
     while broker.status().pids("reader"):
         assert time.monotonic() < deadline

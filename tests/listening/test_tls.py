@@ -6,7 +6,7 @@ import ssl
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -42,6 +42,10 @@ def door(tls: TlsOptions, identity: str = "none", handshake_ms: int = 60_000) ->
 def mutual(authority: Authority, wants: Literal["optional", "required"] = "required", crl: str = "") -> TlsOptions:
     broker = authority.issue("broker")
     return TlsOptions(broker.cert, broker.key, client_certificate=wants, ca=authority.ca, crl=crl)
+
+
+def _of(issued: Issued) -> tuple[str, str]:
+    return issued.cert, issued.key
 
 
 def client(authority: Authority, shows: Issued | None = None) -> ssl.SSLContext:
@@ -104,6 +108,49 @@ async def test_a_file_that_is_wrong_leaves_the_former_in_force_and_is_an_alarm(h
     house.doors.change([options])
     await house.until_looked()
     assert not read_alarms(tmp_path)
+
+
+async def test_a_file_that_could_not_be_read_is_tried_again_as_it_is(
+    house: House, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rights that are given later, or descriptors that were short, leave no trace in the file."""
+    options = door(TlsOptions(*_of(authority.issue("broker"))))
+    (info,) = await house.open(options)
+    renewed = authority.issue("broker")
+
+    def unreadable(listener: str, key: str, path: str) -> None:
+        raise ContextError(f"{path} cannot be read")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(contexts_module, "_check_readable", unreadable)
+        for _ in range(2):
+            house.doors.change([options])
+            await house.until_looked()
+    assert len(read_alarms(tmp_path)) == 1
+    house.doors.change([options])
+    await house.until_looked()
+    assert not read_alarms(tmp_path)
+    streams = await connected(info, client(authority))
+    assert int(streams[1].get_extra_info("peercert")["serialNumber"], 16) == renewed.serial
+
+
+async def test_looking_goes_on_after_a_look_that_fails(house: House, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For want of a descriptor for the file of secrets, say."""
+    monkeypatch.setattr(contexts_module, "LOOK_SECONDS", 0.02)
+    await house.open(door(TlsOptions(*_of(authority.issue("broker")))))
+    looks: list[int] = []
+    look = contexts_module.look
+
+    def fails_first(*asked: Any) -> Any:
+        looks.append(1)
+        if len(looks) == 1:
+            raise OSError("too many open files")
+        return look(*asked)
+
+    monkeypatch.setattr(contexts_module, "look", fails_first)
+    authority.issue("broker")
+    before = house.doors.context("secure")
+    await house.turns(lambda: house.doors.context("secure") is not before)
 
 
 async def test_it_does_not_open_with_files_that_are_wrong(house: House, authority: Authority, tmp_path: Path) -> None:

@@ -292,6 +292,19 @@ async def test_a_certificate_can_be_renewed_while_everything_runs(tmp_path: Path
         Path(second.key).write_bytes(key)
 
 
+def test_rights_that_are_given_are_a_change(tmp_path: Path, authority: Authority) -> None:
+    """Of a file that could not be read nothing else changes."""
+    issued = authority.issue("broker")
+    plan = SitesPlan(3, 3, "127.0.0.1", 7400, authority.ca, issued.cert, issued.key)
+    wire = Wire.of(dataclasses.replace(topology_in(tmp_path), sites=plan))
+    with capture_logs() as lines:
+        wire.look()
+        Path(issued.key).chmod(0o640)
+        wire.look()
+        wire.look()
+    assert [line["event"] for line in lines] == ["link.certificates_read"]
+
+
 @pytest.mark.parametrize("broken", ["ca", "cert", "key"])
 @pytest.mark.parametrize("how", ["missing", "rubbish"])
 def test_a_file_that_is_not_right_is_named_with_its_setting(tmp_path: Path, authority: Authority, broken: str, how: str) -> None:
