@@ -13,9 +13,11 @@ from rocksdict import Cache, Rdict
 from shards.backends import open_backend
 from shards.engine import HOME_FAMILY, Op
 from shards.engine_rocks import RocksEngine, RocksOptions
+from shards.engine_secondary import SecondaryEngine
 from shards.rocks_options import MERGED_RUNS, database_options
 
 SMALL = RocksOptions(write_buffer_bytes=64 << 10, wal_bytes_max=1 << 20)
+PIDS = int(Path("/proc/sys/kernel/pid_max").read_text())
 
 
 def styles(path: Path) -> dict[str, str]:
@@ -116,3 +118,25 @@ def test_rows_that_were_deleted_in_masses_go_soon_and_messages_are_not_merged_fo
         assert time.monotonic() < deadline
     assert len(engine.tables(1)) == 2
     engine.close()
+
+
+def test_opening_begins_no_threads_for_each_family(tmp_path: Path) -> None:
+    """A reader opens the store anew after each flush, and there are as many families as generations."""
+    families = 12
+    engine = RocksEngine(str(tmp_path / "store"), SMALL)
+    for family in range(1, families + 1):
+        engine.create_family(family)
+    begun = []
+    for attempt in range(5):
+        # Others begin threads too: the fewest count.
+        before = last_thread()
+        looking = SecondaryEngine(str(tmp_path / "store"), str(tmp_path / f"scratch-{attempt}"))
+        begun.append((last_thread() - before) % PIDS)
+        looking.close()
+    engine.close()
+    assert min(begun) < 2 * families
+
+
+def last_thread() -> int:
+    """Number of the process or thread of this machine that was begun last."""
+    return int(Path("/proc/loadavg").read_text().split()[4])
