@@ -42,6 +42,8 @@ COLUMNS: Final = (
 """Of the table that is made, and their types; the first three are its key."""
 FOR_GOOD: Final = ("22", "23")
 """Classes of errors about what a row holds: data exceptions, and constraints."""
+NOT_NOW: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+"""What calls of the database raise.  The third is of asyncpg itself: of a connection that broke between two messages of one call."""
 SOMEBODY: Final = ("28", "3D", "3F", "42")
 """About who we are and what is there: authorization, database, schema, and what statements name."""
 
@@ -94,7 +96,7 @@ class PostgresqlTarget:
                     await connection.execute(_table(settings.table))
                 await connection.execute(_BEGIN.format(table=_quoted(settings.progress_table)), *self._lane())
             row = await connection.fetchrow(_READ.format(table=_quoted(settings.progress_table)), *self._lane())
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, ValueError) as error:
+        except (*NOT_NOW, ValueError) as error:
             raise self._said(error) from None
         if row is None:
             raise Unavailable(f"the row of this bridge in {settings.progress_table} was taken away")
@@ -120,7 +122,7 @@ class PostgresqlTarget:
                 if told != "UPDATE 1":
                     raise Unavailable("another process of this bridge has written to the database, so what it has is asked again")
                 await self._insert(connection, flight, numbered)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        except NOT_NOW as error:
             raise self._said(error) from None
         self._at = moved
         return flight.outcome()
@@ -129,7 +131,7 @@ class PostgresqlTarget:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+        with contextlib.suppress(*NOT_NOW):
             async with asyncio.timeout(CLOSE_S):
                 await connection.close()
         connection.terminate()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from bridge.port import Accepted, Batch, Misconfigured, Outcome, Unavailable
@@ -161,6 +163,38 @@ async def test_a_database_that_is_killed_loses_nothing_it_has_acknowledged(datab
     assert target is not None
     await target.close()
     assert await database.got() == what(batch(range(1, position)))
+
+
+class BrokenAtTheEnd:
+    """A connection that breaks where a transaction ends, between two of its messages: asyncpg then takes itself to be in another call."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        yield
+        self._connection.terminate()
+        raise asyncpg.InternalClientError("cannot switch to state 15; another operation (2) is in progress")
+
+
+async def test_a_connection_that_breaks_within_a_call_is_no_fault_of_ours(database: PostgresqlPeer) -> None:
+    """It is Unavailable, as every other one that breaks, and nothing of the batch is there."""
+    target = database.target()
+    await target.open()
+    connection = target._connection  # type: ignore[attr-defined]
+    target._connection = BrokenAtTheEnd(connection)  # type: ignore[attr-defined]
+    with pytest.raises(Unavailable, match="another operation"):
+        await target.deliver(batch(range(1, 6)))
+    await target.close()
+    again = database.target()
+    await again.open()
+    assert await again.deliver(batch(range(1, 6))) == Outcome(5)
+    await again.close()
+    assert await database.got() == what(batch(range(1, 6)))
 
 
 async def test_lanes_have_rows_of_their_own(database: PostgresqlPeer) -> None:
