@@ -50,6 +50,14 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
     return st.builds(hint, **fields | NARROW.get(hint, {}))
 
 
+def _settled(frame: Any) -> Any:
+    """That nothing was lost does not travel, as an empty list or otherwise (shards.queries.told_fields)."""
+    told = frame.told if isinstance(frame, to_shards.Result) else None
+    if isinstance(told, to_shards.Polled | to_shards.RangeRead) and not told.gone:
+        return frame._replace(told=told._replace(gone=()))
+    return frame
+
+
 def kinds(link: ModuleType) -> list[Any]:
     return list(get_args(link.Frame))
 
@@ -60,7 +68,7 @@ def test_a_frame_comes_back_from_its_bytes(link: ModuleType, data: st.DataObject
     """Every kind, every field, also where frames hold entries, replies, asks and answers to them; a tuple as a tuple, which msgpack does
     not know."""
     frame = data.draw(of(data.draw(st.sampled_from(kinds(link)))))
-    assert repr(link.decode(link.encode(frame))) == repr(frame)
+    assert repr(_settled(link.decode(link.encode(frame)))) == repr(_settled(frame))
 
 
 ONE: Any = (b"c",)
