@@ -120,21 +120,22 @@ def test_rows_that_were_deleted_in_masses_go_soon_and_messages_are_not_merged_fo
     engine.close()
 
 
+@pytest.mark.slow
 def test_opening_begins_no_threads_for_each_family(tmp_path: Path) -> None:
     """A reader opens the store anew after each flush, and there are as many families as generations."""
-    families = 12
+    families = 24
     engine = RocksEngine(str(tmp_path / "store"), SMALL)
     for family in range(1, families + 1):
         engine.create_family(family)
     begun = []
     for attempt in range(5):
-        # Others begin threads too: the fewest count.
+        # Others begin threads too: the fewest count, and RocksDB's own 15 for each family are far more.
         before = last_thread()
         looking = SecondaryEngine(str(tmp_path / "store"), str(tmp_path / f"scratch-{attempt}"))
         begun.append((last_thread() - before) % PIDS)
         looking.close()
     engine.close()
-    assert min(begun) < 2 * families
+    assert min(begun) < 8 * families
 
 
 def last_thread() -> int:
