@@ -64,7 +64,7 @@ def write_again() -> None:
         except FileNotFoundError:
             pass  # The run is over.
         except OSError:
-            return
+            continue
         _unwritten.pop(path, None)
 
 

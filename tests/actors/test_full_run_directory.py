@@ -54,6 +54,18 @@ def test_an_alarm_is_written_when_there_is_room(tmp_path: Path) -> None:
     assert read_alarms(tmp_path) == []
 
 
+def test_an_alarm_that_cannot_be_written_holds_up_no_other(tmp_path: Path) -> None:
+    """Raised before it."""
+    with in_the_way(tmp_path / "shard-0.x.alarm"):
+        with in_the_way(tmp_path / "shard-0.clock.alarm"):
+            assert not raise_alarm(tmp_path, replace(CLOCK, kind="x"))
+            assert not raise_alarm(tmp_path, CLOCK)
+        write_again()
+        assert (tmp_path / "shard-0.clock.alarm").is_file()
+    write_again()
+    assert read_alarms(tmp_path) == [CLOCK, replace(CLOCK, kind="x")]
+
+
 async def test_each_process_writes_its_alarms_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its figures."""
     monkeypatch.setattr(actors.metrics.meter, "EVERY_S", 0.005)
