@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 STOP_S = 28.0
 ASK_AGAIN_S = 0.2
-BEGIN_S = 60.0
-ROUND_S = 5.0
 NEEDED = ("gcs_server", "raylet")
 _PR_SET_PDEATHSIG = 1
 
@@ -87,39 +85,22 @@ def _run(topology: Topology, table: str, launcher: int) -> None:
 
 async def _serve(topology: Topology, table: str, own: EmbeddedRay | None) -> None:
     from actors.deploy import RayDeployment
-    from actors.ports import Gone, Unavailable
+    from actors.watch import Watch
 
     log = structlog.get_logger()
     stop = asyncio.Event()
     # After ray.init, which puts a handler of its own there.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     deployment = RayDeployment(topology, table)
-    controller = deployment.create("controller", 0)
+    watch = Watch(deployment, (lambda: None) if own is None else own.start_dashboard)
     for member in topology.members():
         # The controller makes those that are not there; made here, their processes come up while its own does.
         deployment.create(*member)
-
-    async def keep() -> None:
-        nonlocal controller
-        while True:
-            try:
-                await controller.begin(BEGIN_S)
-                if own is not None:
-                    own.start_dashboard()
-                await asyncio.sleep(ROUND_S)
-                await controller.health(ROUND_S)
-            except Gone as error:
-                log.error("controller.gone", reason=str(error))
-                controller = deployment.create("controller", 0)
-            except Unavailable as error:
-                log.warning("controller.unavailable", reason=str(error))
-                await asyncio.sleep(0.2)
-
-    keeping = asyncio.create_task(keep())
+    watching = asyncio.create_task(watch.run())
     await stop.wait()
-    keeping.cancel()
+    watching.cancel()
     log.info("driver.stopping")
-    await stop_everyone(controller, STOP_S)
+    await stop_everyone(watch.controller, STOP_S)
     if own is None:
         _end_actors(topology, deployment)
     log.info("driver.stopped")

@@ -211,14 +211,18 @@ def _supervise(
 
 def _reload(topology: Topology) -> None:
     """It ends by itself and is buried with the others; what comes of it is in logs/reload.log."""
-    subprocess.Popen(
-        [sys.executable, "-P", "-m", "actors.reload", str(topology.run_dir)],
-        cwd=topology.data_dir,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    try:
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", "actors.reload", str(topology.run_dir)],
+            cwd=topology.data_dir,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        # The settings stay as they are; a broker does not end for that.
+        structlog.get_logger().error("reload.not_begun", reason=str(error))
 
 
 def _why_not(supervisor: Supervisor, topology: Topology, waited: float) -> str:

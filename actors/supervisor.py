@@ -117,9 +117,9 @@ class Supervisor:
 
     def step(self) -> None:
         """Wait for a signal, a death or the next tick; then do what is due."""
-        if self._driver is None:
-            # A signal that did not ask to stop has cut the pause before a start short.
-            self.start()
+        # A signal that did not ask to stop may have cut the pause before a start short.
+        if self._driver is None and not self._start_again():
+            return
         fallen = self._wait()
         self._reap()
         if self.state == "starting" and len(self._watched) == 1:
@@ -213,11 +213,28 @@ class Supervisor:
         self._log.error("run.fallen", what=fallen, state=self.state, lasted_s=round(lasted, 1), again_in_s=self._pause)
         self.state = "starting"
         self._end_all()
+        if self._rested():
+            self._start_again()
+
+    def _start_again(self) -> bool:
+        """A machine that has no memory or no file left for a driver may have some later: whoever waits here is all that can start one."""
+        try:
+            self.start()
+        except OSError as error:
+            self.failures += 1
+            self._pause = pause_before_start(False, self._pause)
+            self._log.error("driver.not_started", reason=str(error), again_in_s=self._pause)
+            self._rested()
+            return False
+        return True
+
+    def _rested(self) -> bool:
+        """For the pause before a start. False when a signal has cut it short: our owner decides before anything is started."""
         deadline = time.monotonic() + self._pause
         while (left := deadline - time.monotonic()) > 0:
             if any(descriptor == self._wakeup for descriptor, _ in self._poll.poll(left * 1000)):
-                return  # A signal: our owner decides before anything is started.
-        self.start()
+                return False
+        return True
 
     def _look_whether_it_runs(self) -> None:
         if self.missing() or not all_answer(self.listeners(), PROBE_S):

@@ -123,3 +123,29 @@ def test_a_missing_floor_is_named(tmp_path: Path) -> None:
     """A damaged installation is a sentence as well."""
     with pytest.raises(WrongFloor, match="no_such_floor"):
         check_floors(tmp_path, ("no_such_floor",))
+
+
+@pytest.mark.slow
+def test_no_process_has_what_colours_a_terminal() -> None:
+    """structlog takes rich with it where that is installed, 5 MB for each process; whoever wants rich afterwards has it."""
+    parts = (
+        "launcher",
+        "driver",
+        "controller",
+        "shard",
+        "session",
+        "gateway",
+        "compact",
+        "reader.server",
+        "admin.server",
+        "bridge.server",
+        "plugin.server",
+    )
+    program = f"""import importlib, sys
+for part in {parts!r}:
+    importlib.import_module(f"actors.{{part}}")
+print("structlog" in sys.modules, "rich" in sys.modules)
+import rich.console"""
+    around = {**os.environ, "PYTHONPATH": str(ROOT)}
+    answer = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False, env=around)
+    assert (answer.stdout, answer.stderr) == ("True False\n", "")
