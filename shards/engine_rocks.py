@@ -31,16 +31,13 @@ from rocksdict import Cache, Checkpoint, ColumnFamily, Rdict, RdictIter, ReadOpt
 
 from shards import suspects
 from shards.engine import HOME_FAMILY, Apart, Entries, FamilyMissing, Op, StoreDamaged, StoreFailed, StoreFull, StoreInUse
+from shards.family_names import HOME_NAME, FamilyNames
 from shards.log_files import note_reached
 from shards.log_garbage import disarm
 from shards.rocks_options import RocksOptions, database_options, generation_options, home_options
 
-__all__ = [
-    "RocksCursor", "RocksEngine", "RocksOptions", "database_options", "family_of", "mapped", "name_of", "noted", "tables_of",
-]  # fmt: skip
+__all__ = ["RocksCursor", "RocksEngine", "RocksOptions", "database_options", "mapped", "noted", "tables_of"]
 
-_HOME_NAME = "default"
-_NAME_PREFIX = "g"
 _NO_SPACE = "No space left on device"
 _PROBE_KEY = b"\xff\xff\xff\xff probe"
 _FULL_POLL_S = 0.25
@@ -116,17 +113,18 @@ class RocksEngine:
         own = database_options(options, self._cache)
         self._options = generation_options(options, self._cache)
         try:
-            names = Rdict.list_cf(path, own) if os.path.exists(os.path.join(path, "CURRENT")) else [_HOME_NAME]
+            names = Rdict.list_cf(path, own) if os.path.exists(os.path.join(path, "CURRENT")) else [HOME_NAME]
             home, generation = home_options(options, self._cache), generation_options(options, self._cache)
             for found in (home, generation):
                 found.set_disable_auto_compactions(not options.compacts)
-            self._db = Rdict(path, own, {name: home if name == _HOME_NAME else generation for name in names})
+            self._db = Rdict(path, own, {name: home if name == HOME_NAME else generation for name in names})
         except Exception as error:
             raise mapped(f"open {path}", error) from error
         self._rdicts: dict[int, Rdict] = {}
         self._handles: dict[int, ColumnFamily] = {}
-        for name in names:
-            self._take_family(family_of(path, name), name)
+        self._called = FamilyNames(path, names)
+        for family, name in self._called.of.items():
+            self._take_family(family, name)
 
     # ---- families
 
@@ -137,11 +135,12 @@ class RocksEngine:
         self._alive()
         if family in self._rdicts:
             raise ValueError(f"family {family} exists already")
+        name = self._called.give(family)
         try:
-            self._db.create_column_family(name_of(family), self._options)
+            self._db.create_column_family(name, self._options)
         except Exception as error:
             raise mapped(f"create family {family}", error) from error
-        self._take_family(family, name_of(family))
+        self._take_family(family, name)
 
     def drop_family(self, family: int) -> None:
         self._alive()
@@ -151,7 +150,7 @@ class RocksEngine:
         # The files go when the last handle has gone; closing a dropped family raises, so they are just let go.
         del self._rdicts[family], self._handles[family]
         try:
-            self._db.drop_column_family(name_of(family))
+            self._db.drop_column_family(self._called.take(family))
         except Exception as error:
             raise mapped(f"drop family {family}", error) from error
 
@@ -435,19 +434,6 @@ def _until(keys: list[bytes], values: list[bytes], lengths: list[int], left: int
 def tables_of(rdict: Rdict) -> dict[str, int]:
     text = rdict.property_value("rocksdb.sstables") or ""
     return {f"{int(number):06d}.sst": int(size) for number, size in _TABLES.findall(text)}
-
-
-def name_of(family: int) -> str:
-    return _HOME_NAME if family == HOME_FAMILY else f"{_NAME_PREFIX}{family}"
-
-
-def family_of(path: str, name: str) -> int:
-    if name == _HOME_NAME:
-        return HOME_FAMILY
-    number = name.removeprefix(_NAME_PREFIX)
-    if name.startswith(_NAME_PREFIX) and number.isdecimal():
-        return int(number)
-    raise StoreFailed(f"{path} holds a column family {name!r}: it is not a store of this program")
 
 
 def mapped(what: str, error: Exception) -> StoreFailed:

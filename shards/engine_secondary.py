@@ -12,7 +12,7 @@ RocksDB 9.8 would go on, and show what never was:
 * a family that is dropped loses what of it was flushed in between, and is not empty. But the row that names it went before (shards.engine);
 * a log that is flushed and deleted between the reading of the manifest and that of the logs is in neither: then there is a hole, before
   things that are newer; and where a file of the manifest is gone already, an older state of the family is taken.
-So an opening during which a file is deleted is done again.
+So an opening during which a file is deleted is done again. What it would not survive is a name that two families had: shards.family_names.
 
 Always holds, after an opening or a `catch_up` that returned: what is shown is the store at one moment, everything up to `latest_sequence`,
 but for families that were made since the opening, which it does not have, and those that were dropped.
@@ -28,7 +28,8 @@ from typing import NoReturn
 from rocksdict import AccessType, Cache, Options, Rdict
 
 from shards.engine import Op, StoreFailed
-from shards.engine_rocks import RocksEngine, family_of, mapped, tables_of
+from shards.engine_rocks import RocksEngine, mapped, tables_of
+from shards.family_names import family_of
 from shards.log_garbage import damage
 from shards.rocks_options import RocksOptions, database_options
 

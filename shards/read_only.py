@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from rocksdict import AccessType, Options, Rdict
 
 from shards.engine import StoreFailed
-from shards.engine_rocks import family_of, mapped
+from shards.engine_rocks import mapped
+from shards.family_names import family_of
 from shards.generations import ROW_PREFIX, ROWS_END, GenerationInfo
 
 

@@ -28,7 +28,8 @@ from rocksdict import Cache, Options, Rdict
 from shards import suspects
 from shards.backends import OnDamage
 from shards.engine import HOME_FAMILY, StoreDamaged, StoreFailed, StoreFull, StoreInUse
-from shards.engine_rocks import RocksEngine, RocksOptions, database_options, mapped, name_of, tables_of
+from shards.engine_rocks import RocksEngine, RocksOptions, database_options, mapped, tables_of
+from shards.family_names import FamilyNames, name_of
 from shards.generations import ROW_PREFIX, ROWS_END, GenerationInfo
 from shards.log_files import batches_behind, log_names, note_reached, reached
 from shards.read_only import generation_rows, opened_read_only
@@ -293,8 +294,9 @@ def _put_aside(path: str, broken: _Broken) -> list[str]:
     try:
         names = Rdict.list_cf(path, lenient)
         db = Rdict(path, lenient, dict.fromkeys(names, lenient))
+        called = FamilyNames(path, names)
         for family in broken.causes:
-            db.drop_column_family(name_of(family))
+            db.drop_column_family(called.of[family])
         db.close()
     except Exception as error:
         raise mapped(f"open {path} without {', '.join(map(name_of, broken.causes))}", error) from error

@@ -8,6 +8,7 @@ What always holds: after ``close`` no process of this broker is alive.  When one
 had to be killed for that, or a process was running that ``status`` did not list,
 ``close`` raises ``LeftBehind``.  To know its processes even when they are not in any
 status, the broker's environment carries a mark that every descendant inherits.
+No process of it has ended in a library either: ``close`` looks into what actors leave beside their logs.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ UNLISTED_S = 20
 TOO_SLOW = "no CONNECT succeeded within"
 MARK = "HOLDFAST_TEST_BROKER"
 LAUNCHER_ROLE = "launcher"
+CRASH = b"Fatal Python error"
+"""What Python's fault handler writes when a signal ends a process in a library."""
 QUIET_RAY = {"ray.dashboard": "false", "admin.enable": "false"}
 """Settings of a broker that is tested neither for its dashboard nor for what its admin process serves: starting these costs more than
 starting the broker."""
@@ -52,7 +55,7 @@ class CommandFailed(Exception):
 
 
 class LeftBehind(Exception):
-    """Processes were alive after ``down``, or ran without being listed."""
+    """Processes were alive after ``down``, ran without being listed, or ended in a library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +249,8 @@ class RunningBroker:
     # ------------------------------------------------------------------- its end
 
     def close(self, *, keep: bool = False) -> None:
-        """End everything. Raises LeftBehind when ``down`` did not do it alone. ``keep`` leaves its directory for reading."""
+        """End everything. Raises LeftBehind when ``down`` did not do it alone, or when a process had ended in a library. ``keep`` leaves
+        its directory for reading."""
         unlisted: list[str] = []
         down_failed = ""
         try:
@@ -267,6 +271,7 @@ class RunningBroker:
             *([f"`down` failed: {down_failed}"] if down_failed else []),
             *([f"alive after `down`: {', '.join(described)}"] if described else []),
             *([f"running but not in `status`: {', '.join(unlisted)}"] if unlisted else []),
+            *([f"a library ended processes, as these say: {', '.join(crashed)}"] if (crashed := self._crashed()) else []),
         ]
         if problems:
             raise LeftBehind(f"{'; '.join(problems)} (directory kept: {self.directory})")
@@ -329,6 +334,10 @@ class RunningBroker:
             return bool(psutil.Process(pid).create_time() == self._seen.get(pid))
         except psutil.NoSuchProcess:
             return False
+
+    def _crashed(self) -> list[str]:
+        """Files with stacks of processes that a library ended. Ray makes each anew, so nothing else says it."""
+        return [str(path) for path in sorted(self.data_dir.glob("logs/*.err")) if CRASH in path.read_bytes()]
 
     def _alive_of_seen(self) -> list[int]:
         return [pid for pid in self._seen if self._is_ours(pid) and alive(pid)]

@@ -29,9 +29,13 @@ class Made:
     tables: dict[int, list[str]]
 
 
-def make(root: Path, layout: str) -> Made:
+def make(root: Path, layout: str, twice: bool = False) -> Made:
+    """twice: the family of the first generation was there before, and was dropped."""
     path = root / "made"
     engine = RocksEngine(str(path))
+    if twice:
+        engine.create_family(1)
+        engine.drop_family(1)
     store = Store.open(engine, StoreOptions(layout, (100, 2)))
     wanted: dict[int, list[tuple[int, bytes]]] = {1: [], 2: [], 3: []}
     position = 0

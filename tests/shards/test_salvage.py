@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rocksdict import Rdict
 
 from shards import salvage
 from shards.backends import OnDamage
@@ -96,6 +97,19 @@ def test_a_sealed_generation_with_a_broken_file_is_put_aside_and_the_rest_is_ser
     assert kept.exists() == (hurt is not damage.missing)
     with Opened(path, "strict") as opened:
         assert opened.store.lost_at_open == (SEALED,), "what was put aside is settled"
+
+
+def test_a_generation_whose_family_was_made_twice_is_put_aside_as_any_other(tmp_path: Path) -> None:
+    # Property: what RocksDB calls the family is not what it is called usually, and its files are kept where people look for them.
+    made = damage.make(tmp_path, "skipstream", twice=True)
+    assert sorted(Rdict.list_cf(str(made.closed)))[:2] == ["default", "g1.2"]
+    (name,) = made.tables[SEALED]
+    damage.short(made.closed / name)
+    for opening in range(2):
+        with Opened(made.closed) as opened:
+            assert (name in opened.said) == (opening == 0) and opened.store.lost_at_open == (SEALED,)
+            assert {g: read_all(opened.store, g) for g in (2, 3)} == {g: made.wanted[g] for g in (2, 3)}
+    assert (made.closed / "quarantine" / "g1" / name).exists()
 
 
 @pytest.mark.parametrize("family", [HOME_FAMILY, CURRENT])
