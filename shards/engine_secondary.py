@@ -10,6 +10,8 @@ RocksDB 9.8 would go on, and show what never was:
 * what a flush has put into a file stays in the memory of a secondary as well, and there it hides newer values of the same keys, and
   brings erased ones back, until something is written to that family;
 * a family that is dropped loses what of it was flushed in between, and is not empty. But the row that names it went before (shards.engine);
+* one that is dropped and made again stays what it was, whatever is written to the new one: an owner that begins anew does that with the one
+  that was made for the next generation. So its new manifest is not followed, and names are compared (shards.family_names);
 * a log that is flushed and deleted between the reading of the manifest and that of the logs is in neither: then there is a hole, before
   things that are newer; and where a file of the manifest is gone already, an older state of the family is taken.
 So an opening during which a file is deleted is done again. What it would not survive is a name that two families had: shards.family_names.
@@ -29,7 +31,7 @@ from rocksdict import AccessType, Cache, Options, Rdict
 
 from shards.engine import Op, StoreFailed
 from shards.engine_rocks import RocksEngine, mapped, tables_of
-from shards.family_names import family_of
+from shards.family_names import FamilyNames
 from shards.log_garbage import damage
 from shards.rocks_options import RocksOptions, database_options
 
@@ -69,7 +71,8 @@ class SecondaryEngine(RocksEngine):
             self._db.close()
         else:
             raise StoreFailed(f"open {path}: its owner deleted files during each of {_TRIES} attempts")
-        self._rdicts = {family_of(path, name): self._db.get_column_family(name) for name in names}
+        self._called = FamilyNames(path, names)
+        self._rdicts = {family: self._db.get_column_family(name) for family, name in self._called.of.items()}
         self._handles = {}
 
     def _open(self, scratch: str) -> list[str]:
@@ -94,14 +97,18 @@ class SecondaryEngine(RocksEngine):
         """Show what was written until now. Raises Outdated; then it shows nothing that may be relied on, and is to be closed."""
         self._alive()
         manifest = self._manifest_now()
+        if manifest[0] != self._manifest[0]:
+            raise Outdated(f"the owner of {self._path} has begun anew since it was opened for reading")
         followed = manifest == self._manifest
         files = set() if followed else self._data_files()
         held = {} if followed else self._held(self.families())
         try:
             self._db.try_catch_up_with_primary()
+            made_again = not followed and self._made_again()
         except Exception as error:
             raise Outdated(str(mapped(f"catch up with {self._path}", error))) from error
-        if self._manifest_now() != manifest or (not followed and (files - self._data_files() or self._held(list(held)) != held)):
+        changed = self._manifest_now() != manifest or (not followed and (files - self._data_files() or self._held(list(held)) != held))
+        if made_again or changed:
             raise Outdated(f"the files of {self._path} have changed since it was opened for reading")
         self._manifest = manifest
 
@@ -129,6 +136,11 @@ class SecondaryEngine(RocksEngine):
             self._rdicts.clear()
             self._db.close()
             del self._db
+
+    def _made_again(self) -> bool:
+        """Whether one that is open here has another name by now."""
+        now = FamilyNames(self._path, self._names(self._path, self._options)).of
+        return any(now.get(family, name) != name for family, name in self._called.of.items())
 
     def _held(self, families: Sequence[int]) -> dict[int, dict[str, int]]:
         """Those of which something is in memory, with the files that they have."""

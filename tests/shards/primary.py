@@ -115,7 +115,9 @@ class Primary:
             self.drop()
         elif what < 0.90:
             self.engine.release_log()
-        elif what < 0.93:
+        elif what < 0.92:
+            self.store.create_next(self.rng.random() < 0.5)
+        elif what < 0.94:
             for family in self.engine.families():
                 self.engine.compact(family)
         else:

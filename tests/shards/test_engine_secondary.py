@@ -11,7 +11,7 @@ from rocksdict import Options
 
 from shards.engine import StoreFailed
 from shards.engine_rocks import RocksEngine
-from shards.engine_secondary import SecondaryEngine
+from shards.engine_secondary import Outdated, SecondaryEngine
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,7 +52,7 @@ def test_what_is_no_store_is_refused_and_not_tried_for_ever(tmp_path: Path) -> N
 _MADE_AGAIN = """
 import sys
 from shards.engine_rocks import RocksEngine
-from shards.engine_secondary import SecondaryEngine
+from shards.engine_secondary import Outdated, SecondaryEngine
 
 owner = RocksEngine(sys.argv[1])
 families = range(1, 31)
@@ -76,3 +76,45 @@ def test_whoever_looks_lives_though_families_were_dropped_and_made_again(tmp_pat
     words = [sys.executable, "-c", _MADE_AGAIN, str(tmp_path / "store"), str(tmp_path / "scratch")]
     looked = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
     assert (looked.returncode, looked.stdout) == (0, "30\n"), looked.stderr
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["while-it-runs", "by-one-that-begins-anew"])
+def test_a_family_that_was_made_again_is_not_shown_empty(tmp_path: Path, anew: bool) -> None:
+    # Property: whoever has the first one open is told to open the store anew, and then sees what was written since. Before, the next
+    # generation of an owner that was killed in a quiet moment seemed to be there without messages until something was flushed.
+    path = str(tmp_path / "store")
+    owner = RocksEngine(path)
+    for family in (1, 2):
+        owner.create_family(family)
+    owner.write([(0, b"row", b"1"), (1, b"message", b"1")])
+    owner.release_log()
+    seen = SecondaryEngine(path, str(tmp_path / "scratch"))
+    if anew:
+        owner.close()
+        owner = RocksEngine(path)
+    owner.drop_family(2)
+    owner.create_family(2)
+    owner.write([(0, b"row", b"2"), (2, b"message", b"2")])
+    with pytest.raises(Outdated):
+        seen.catch_up()
+    seen.close()
+    seen = SecondaryEngine(path, str(tmp_path / "scratch"))
+    assert seen.scan(2, b"", b"z", 9) == [(b"message", b"2")]
+    seen.close()
+    owner.close()
+
+
+def test_what_was_made_or_dropped_alone_is_followed(tmp_path: Path) -> None:
+    # Property: it happens at each roll and with each generation whose time is over, and opening anew costs more.
+    path = str(tmp_path / "store")
+    owner = RocksEngine(path)
+    for family in (1, 2):
+        owner.create_family(family)
+    seen = SecondaryEngine(path, str(tmp_path / "scratch"))
+    owner.drop_family(1)
+    owner.create_family(3)
+    owner.write([(2, b"message", b"1"), (3, b"message", b"2")])
+    seen.catch_up()
+    assert seen.scan(2, b"", b"z", 9) == [(b"message", b"1")] and 3 not in seen.families()
+    seen.close()
+    owner.close()

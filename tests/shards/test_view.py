@@ -27,7 +27,8 @@ class Pair:
     """An owner and a view beside it."""
 
     def __init__(self, directory: Path, layout: str, seed: int = 1) -> None:
-        self.primary = Primary(directory / "store", layout, seed)
+        self._owner = directory / "store", layout
+        self.primary = Primary(*self._owner, seed)
         self.primary.publish(10)
         self.view = StoreView(str(directory / "store"), str(directory / "scratch"))
         self.rng = random.Random(seed)
@@ -36,6 +37,11 @@ class Pair:
         cut = self.primary.cut()
         self.view.catch_up(cut.sequence, cut.written)
         return cut
+
+    def begin_anew(self) -> None:
+        """Another owner, with what the one before had made for its next generation in its way."""
+        self.primary.close()
+        self.primary = Primary(*self._owner, self.rng.getrandbits(32))
 
     def close(self) -> None:
         self.view.close()
@@ -91,13 +97,16 @@ def compare(view: StoreView, cut: Cut, rng: random.Random, gone: frozenset[int] 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 9))])
 def test_below_the_cut_everything_is_seen_and_nothing_else(tmp_path: Path, layout: str, seed: int) -> None:
-    # Property: over writes, rolls, drops, folds, flushes and compactions, the view shows below the cut what was written, exactly;
+    # Property: over writes, rolls, drops, folds, flushes, compactions and new owners, the view shows below the cut what was written;
     # what the owner writes after the cut, caught up with or not, changes nothing of it, and what was dropped is told as dropped.
     pair = Pair(tmp_path, layout, seed)
-    rng, primary, view = pair.rng, pair.primary, pair.view
+    rng, view = pair.rng, pair.view
     compared = 0
     try:
         for _ in range(25 if seed else 8):
+            if rng.random() < 0.15:
+                pair.begin_anew()
+            primary = pair.primary
             for _ in range(rng.choice((1, 3, 10))):
                 primary.step()
             cut = pair.caught_up()
@@ -115,6 +124,20 @@ def test_below_the_cut_everything_is_seen_and_nothing_else(tmp_path: Path, layou
         assert compared > (500 if seed else 50)
     finally:
         pair.close()
+
+
+def test_the_next_generation_of_an_owner_that_began_anew_is_seen(pair: Pair) -> None:
+    # Property: also when nothing was in memory, so that none of its files has changed: the family made for it before is another one.
+    pair.primary.store.create_next()
+    pair.primary.engine.release_log()
+    pair.view.close()
+    pair.caught_up()
+    pair.begin_anew()
+    pair.primary.roll("default")
+    pair.primary.publish(200)
+    cut = pair.caught_up()
+    newest = max(row[0] for row in cut.live)
+    assert len(seen(pair.view, newest, b"#", -1, cut.watermark)) == len(cut.messages(-1, cut.watermark)[newest]) > 100
 
 
 def test_what_is_only_in_the_log_is_seen(pair: Pair) -> None:
