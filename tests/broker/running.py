@@ -337,7 +337,7 @@ class RunningBroker:
 
     def _crashed(self) -> list[str]:
         """Files with stacks of processes that a library ended. Ray makes each anew, so nothing else says it."""
-        return [str(path) for path in sorted(self.data_dir.glob("logs/*.err")) if CRASH in path.read_bytes()]
+        return [str(path) for path in sorted(self.data_dir.glob("logs/*.err*")) if CRASH in path.read_bytes()]
 
     def _alive_of_seen(self) -> list[int]:
         return [pid for pid in self._seen if self._is_ours(pid) and alive(pid)]

@@ -52,7 +52,7 @@ def test_what_is_no_store_is_refused_and_not_tried_for_ever(tmp_path: Path) -> N
 _MADE_AGAIN = """
 import sys
 from shards.engine_rocks import RocksEngine
-from shards.engine_secondary import Outdated, SecondaryEngine
+from shards.engine_secondary import SecondaryEngine
 
 owner = RocksEngine(sys.argv[1])
 families = range(1, 31)
