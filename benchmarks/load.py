@@ -69,11 +69,14 @@ class Target:
     variant: str = ""
 
 
-def run(scenario: str, target: Target, options: Options) -> list[Record]:
-    """One run of a scenario against a broker; `RunFailed` when there is no result."""
+def run(scenario: str, target: Target, options: Options, name: str = "") -> list[Record]:
+    """One run of a scenario against a broker; `RunFailed` when there is no result.
+
+    name: begins its client ids and topics, for one that has to have those of the run before. By default no two runs of a machine meet."""
     raise_file_limit()
-    # Hexadecimal milliseconds: short, and no two runs of a machine meet.
-    setting = Setting(target.endpoint, target.groups, target.data_dir, f"b{time.time_ns() // 1_000_000 & 0xFFFF_FFFF:x}")
+    # Hexadecimal milliseconds: short.
+    called = name or f"b{time.time_ns() // 1_000_000 & 0xFFFF_FFFF:x}"
+    setting = Setting(target.endpoint, target.groups, target.data_dir, called)
     load_average = round(os.getloadavg()[0], 2)
     try:
         before = meter.fdatasync_p50_ms(target.probe_dir)

@@ -145,7 +145,7 @@ class Generations:
         """``layout`` and ``options`` are for generations made from now on; those there are keep their own. ``classes``: the map that is
         wanted, which comes into force with the next roll of all classes; None: the one in force."""
         self._engine = engine
-        self._layout_name = layout_named(layout)
+        self.next_layout = layout_named(layout)
         self._options = options
         self._open: dict[int, Layout] = {}
         self._loaded: dict[int, Layout] = {}
@@ -283,7 +283,7 @@ class Generations:
     def change(self, layout: str, options: LayoutOptions, classes: ClassMap | None = None) -> None:
         """What generations are made of from now on, and into which classes topics go after the next roll of all classes; the current
         ones stay as they are until then. Periods count at once."""
-        self._layout_name = layout_named(layout)
+        self.next_layout = layout_named(layout)
         self._options = options
         if classes is not None:
             self._wanted = classes
@@ -461,7 +461,7 @@ class Generations:
     def _fresh(self, number: int, klass: str, since: int, age_ms: int, wall_ms: int) -> GenerationInfo:
         period_ms = self._period_ms(klass) or 0
         return GenerationInfo(
-            GenerationId(number), self._layout_name, self._options, since, None, age_ms, wall_ms, None, klass, period_ms
+            GenerationId(number), self.next_layout, self._options, since, None, age_ms, wall_ms, None, klass, period_ms
         )  # fmt: skip
 
     def _period_ms(self, klass: str) -> int | None:

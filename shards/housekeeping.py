@@ -232,7 +232,7 @@ class Housekeeping:
             age_ms, size = now.age_ms - info.created_age_ms, store.bytes_put[info.id]
             length_ms = min(options.generation_ms, store.period_ms(info, options.retention_ms))
             full = size >= options.generation_bytes and len(store.generations()) < GENERATIONS_MAX_BY_SIZE
-            if (age_ms >= length_ms or full) and self._clock.last > info.since:
+            if (age_ms >= length_ms or full or store.misplaced(info)) and self._clock.last > info.since:
                 due.append(info)
             soon = soon or age_ms >= length_ms * PREPARED_AT or size >= options.generation_bytes * PREPARED_AT
         if due:

@@ -21,6 +21,7 @@ from shards.dropped import Dropped
 from shards.engine import Engine, Op, StoreDamaged, StoreFull
 from shards.generations import DEFAULT_CLASS, GenerationDamaged, GenerationDropped, GenerationId, GenerationInfo, Generations
 from shards.layouts.port import Layout, Read, Stream, TopicKey
+from shards.layouts.registry import DERIVING
 from shards.options import StoreOptions
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Store:
         """salvage: a read that meets damage raises GenerationDamaged, and a sealed generation is not read again; else StoreDamaged.
         derives: there is idle work; not where all that is written goes to other copies."""
         self._salvage = salvage
-        self._idles = derives
+        self._derives = self._idles = derives
         self.damage_met: dict[str, int] = {}
         """What could not be read and was gone on without: sentence -> how often."""
         self._engine = engine
@@ -373,6 +374,11 @@ class Store:
             self._idles = error.generation not in self._layouts
             self._met(error.generation, StoreDamaged(str(error)))
             return False
+
+    def misplaced(self, info: GenerationInfo) -> bool:
+        """Its index stays in memory, as nothing is derived here, and the next one has another: the sooner that comes, the better. Such a
+        generation is of a backup of one site, with which several have begun."""
+        return not self._derives and info.layout in DERIVING and self._generations.next_layout not in DERIVING
 
     def check(self) -> None:
         self._generations.check()

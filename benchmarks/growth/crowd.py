@@ -1,7 +1,7 @@
-"""Subscriptions that are there and match nothing that is published: of durable sessions whose clients have left.
+"""Durable sessions whose clients have left and stay away, and what they have subscribed to: all that is published, or nothing of it.
 
-A half of them has a `+` where topics of runs differ, and all of them end as a topic of a run does, in a number that none has: routing
-meets them as near as can be without a match.
+Of the subscriptions that match nothing a half has a `+` where topics of runs differ, and all of them end as a topic of a run does, in a
+number that none has: routing meets them as near as can be without a match.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from benchmarks import wire
-from benchmarks.clients import Endpoint, await_packet, dial
+from benchmarks.clients import Endpoint, SessionPlan, await_packet, dial
+from benchmarks.enrol import enrol
 from benchmarks.runs import topic_name
 
 SESSIONS: Final = 100
@@ -19,6 +20,11 @@ PACKET: Final = 200
 """Filters of one SUBSCRIBE."""
 FIRST: Final = 500_000
 """Topics of a run have smaller numbers."""
+
+
+def away(endpoint: Endpoint, prefix: str, count: int) -> None:
+    """Makes so many sessions on the wildcard over all topics of runs with this prefix. Raises wire.Refused."""
+    enrol(endpoint, [SessionPlan(f"{prefix}-away{number}", f"{prefix}/#", 1, 0) for number in range(count)])
 
 
 def filter_of(prefix: str, number: int) -> str:

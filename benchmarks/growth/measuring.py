@@ -1,7 +1,11 @@
-"""The runs that curves are made of: each run has a broker of its own, and the levels of a dimension take turns.
+"""The runs that curves are made of: the levels of a dimension have a broker each, which stand beside each other, and short runs go through
+them in turns, forwards and backwards.
 
-A broker that was used before costs more, by what RocksDB merges of what it has, and a short run tells little: of 400,000 messages to a new
-broker the store's cost was the same within 4 % in eight runs, of 100,000 to a used one within 30.
+A machine that has neighbours is half as fast in one minute as in another, and runs minutes apart tell more of that than of the level: of
+three long runs each, to a new broker each, two medians of one and the same level differed by 1.3. In turns of seconds all levels have the
+same of it: two brokers of one level came to 0.99 of each other in eleven turns, store and drain, in an hour in which single runs differed
+by a factor of two. The first run against a broker is for warming up, and counts for nothing: what a topic costs when it is new is not what
+a message costs. The brokers go on from run to run, so what RocksDB merges of older runs is on the bill, at each level alike.
 
 Resumable: records go to the results file run by run, and what the file has already is not run again. Bounded: before every run it is asked
 whether there is time; when there is none, `OutOfTime` ends the measuring and the file has all that was done.
@@ -12,7 +16,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +24,9 @@ from typing import Final
 
 from benchmarks.bench import ResultsFile, running, standing, take_turns, target
 from benchmarks.brokers import Broker
-from benchmarks.clients import Endpoint
 from benchmarks.growth import crowd
 from benchmarks.growth.curves import CORES, DIMENSIONS, SESSIONS, STORED, SUBSCRIPTIONS, TOPICS, variant
-from benchmarks.load import Record, run
+from benchmarks.load import Record, Target, run
 from benchmarks.scenarios import Options
 from benchmarks.variants import variant_turns
 from benchmarks.wire import Refused
@@ -31,10 +34,17 @@ from benchmarks.workers import RunFailed
 
 LEVELS: Final = {dimension.name: dimension for dimension in DIMENSIONS}
 VARIANTS: Final = "variants"
+ROUNDS: Final = 8
+"""Of short runs. An even number, so that each level comes as often early as late."""
+RUN: Final = "growth"
+"""Begins the topics and client ids of all runs: each has the topics of the one before."""
 PUBLISHERS_EACH: Final = 8
 """Of each shard and gateway, so that each has as much to do as a single one."""
 SETTLE_S: Final = 15.0
 """After so long nothing is written any more for many who left."""
+
+Steps = Mapping[str, Options]
+"""What a run at a level is made of: the options by scenario."""
 
 
 class OutOfTime(Exception):
@@ -56,20 +66,48 @@ class Measuring:
     @property
     def messages(self) -> int:
         """Of a run at a level that is not about messages."""
-        return 10_000 if self.quick else 400_000
+        return 10_000 if self.quick else 100_000
 
     def missing(self, level: str, wanted: int) -> int:
         """How many runs of a level are still to do."""
         of_level = (record for record in self.records if record.variant == level and record.broker == "holdfast")
-        done = sum(record.result.scenario not in ("one-session", "pairs") for record in of_level)
+        done = sum(record.result.scenario != "pairs" for record in of_level)
         return max(0, wanted - done)
 
-    def once(self, scenario: str, broker: Broker, level: str, options: Options) -> None:
-        """One run, with its records in the file. Raises RunFailed, OutOfTime."""
-        self.look_at_the_clock()
-        print(f"{level}: {scenario}", file=sys.stderr, flush=True)
-        for record in run(scenario, target(broker, 4, level), options):
-            self.add(record)
+    def turns(self, dimension: str, runs: Callable[[int], int]) -> Iterator[tuple[str, int]]:
+        """What is still to be run: level and amount, in turns. runs: how many of an amount in each round."""
+        levels = LEVELS[dimension].asked(quick=self.quick)
+        wanted = dict.fromkeys(levels, 0)
+        for number in range(self.rounds * (2 if self.quick or dimension == STORED else ROUNDS)):
+            for amount in levels if number % 2 == 0 else reversed(levels):
+                level = variant(dimension, amount)
+                for _ in range(runs(amount)):
+                    wanted[amount] += 1
+                    if self.missing(level, wanted[amount]):
+                        yield level, amount
+
+    def measure(
+        self, dimension: str, steps: Callable[[int], Steps], *, runs: Callable[[int], int] = lambda _: 1,
+        settings: Callable[[int], Sequence[str]] = lambda _: (), before: Callable[[Target, int], None] = lambda _, amount: None,
+    ) -> None:  # fmt: skip
+        """All levels of a dimension. before: what is made at a broker first. Raises RunFailed, OutOfTime."""
+        todo = list(self.turns(dimension, runs))
+        amounts = sorted({amount for _, amount in todo})
+        with self.brokers([settings(amount) for amount in amounts]) as brokers:
+            targets = {}
+            for amount, broker in zip(amounts, brokers, strict=True):
+                self.look_at_the_clock()
+                found = targets[amount] = target(broker, 4, variant(dimension, amount))
+                before(found, amount)
+                for scenario, options in steps(amount).items():
+                    run(scenario, found, replace(options, messages=min(options.messages, 2 * self.messages)), RUN)
+            for level, amount in todo:
+                self.look_at_the_clock()
+                print(level, file=sys.stderr, flush=True)
+                # The one that is counted last: broken off between two, it is run again.
+                made = [each for scenario, options in steps(amount).items() for each in run(scenario, targets[amount], options, RUN)]
+                for record in made:
+                    self.add(record)
 
     def add(self, record: Record) -> None:
         self.records.append(record)
@@ -80,78 +118,70 @@ class Measuring:
             raise OutOfTime
 
     @contextmanager
-    def broker(self, *settings: str) -> Iterator[Broker]:
-        """A new Holdfast, alone."""
+    def brokers(self, settings: Sequence[Sequence[str]]) -> Iterator[Sequence[Broker]]:
+        """New ones, with these settings each."""
         self.look_at_the_clock()
         with tempfile.TemporaryDirectory(prefix="growth-", dir=self.directory) as directory:
-            with running(standing(["holdfast"], Path(directory), settings)) as (broker,):
-                yield broker
-
-    def turns(self, dimension: str, runs: Callable[[int], int]) -> Iterator[tuple[str, int]]:
-        """What is still to be run: level and amount, round after round. runs: how many of an amount."""
-        wanted = {amount: self.rounds * runs(amount) for amount in LEVELS[dimension].asked(quick=self.quick)}
-        for number in range(max(wanted.values())):
-            for amount, count in wanted.items():
-                level = variant(dimension, amount)
-                if number < count and self.missing(level, number + 1):
-                    yield level, amount
+            made = [standing(["holdfast"], Path(directory, str(number)), each)[0] for number, each in enumerate(settings)]
+            with running(made):
+                yield made
 
 
 def stored(measuring: Measuring) -> None:
-    """So many messages to an offline session that then drains them."""
-    for level, amount in measuring.turns(
-        STORED, lambda amount: 5 if amount <= 10_000 else 3 if amount <= 100_000 else 2 if amount <= 1_000_000 else 1
-    ):
-        with measuring.broker() as broker:
-            measuring.once("offline", broker, level, Options(messages=amount, stall_s=30, hard_s=max(120, amount / 5_000)))
+    """So many messages to an offline session that then drains them; fewer are stored more often."""
+
+    def steps(amount: int) -> Steps:
+        return {"offline": Options(messages=amount, stall_s=30, hard_s=max(120, amount / 5_000))}
+
+    measuring.measure(STORED, steps, runs=lambda amount: 5 if amount <= 10_000 else 3 if amount <= 100_000 else 1)
 
 
 def topics(measuring: Measuring) -> None:
-    """As many messages at every level, fifteen to each topic at the highest: what a topic costs when it is new is not what a message costs.
-    Of a million and a half RocksDB has merged everything once, with index keys and without; of a million only with them."""
-    messages = max(measuring.messages, 15 * LEVELS[TOPICS].asked(quick=measuring.quick)[-1])
-    for level, amount in measuring.turns(TOPICS, lambda _: 3):
-        with measuring.broker() as broker:
-            measuring.once("offline", broker, level, Options(messages=messages, topics=amount))
+    """So many, published to in turn."""
+    largest = LEVELS[TOPICS].asked(quick=measuring.quick)[-1]
+    measuring.measure(TOPICS, lambda amount: {"offline": Options(messages=max(measuring.messages, largest), topics=amount)})
 
 
 def sessions(measuring: Measuring) -> None:
-    """One store for all of them."""
-    for level, amount in measuring.turns(SESSIONS, lambda amount: 1 if amount > 10_000 else 2):
-        options = Options(
-            messages=max(20_000, measuring.messages),
-            sessions=amount,
-            sessions_drained=3,
-            topics=10,
-            settle_s=SETTLE_S if amount >= 10_000 else 1.0,
-            hard_s=300,
-        )
-        with measuring.broker() as broker:
-            measuring.once("sessions", broker, level, options)
+    """One store for all of them: one comes back, again and again, and the others stay away."""
+
+    def before(found: Target, amount: int) -> None:
+        _made(f"{amount:,} sessions", lambda: crowd.away(found.endpoint, RUN, amount - 1), amount)
+
+    measuring.measure(SESSIONS, lambda _: {"offline": Options(messages=measuring.messages, topics=10)}, before=before)
 
 
 def subscriptions(measuring: Measuring) -> None:
     """So many that do not match."""
-    for level, amount in measuring.turns(SUBSCRIPTIONS, lambda _: 2):
-        with measuring.broker() as broker:
-            try:
-                crowd.subscribe(Endpoint(broker.host, broker.port, 4), "crowd", 0, amount)
-            except (OSError, Refused) as error:
-                raise RunFailed(f"{amount:,} subscriptions: {error}") from error
-            time.sleep(SETTLE_S if amount >= 10_000 else 1.0)
-            measuring.once("offline", broker, level, Options(messages=measuring.messages, topics=10))
+
+    def before(found: Target, amount: int) -> None:
+        _made(f"{amount:,} subscriptions", lambda: crowd.subscribe(found.endpoint, RUN, 0, amount), amount)
+
+    measuring.measure(SUBSCRIPTIONS, lambda _: {"offline": Options(messages=measuring.messages, topics=10)}, before=before)
+
+
+def _made(what: str, make: Callable[[], None], amount: int) -> None:
+    try:
+        make()
+    except (OSError, Refused) as error:
+        raise RunFailed(f"{what}: {error}") from error
+    time.sleep(SETTLE_S if amount >= 10_000 else 1.0)
 
 
 def processes(measuring: Measuring) -> None:
     """Brokers of 1, 2, 4 shards and gateways, each part with a process of its own."""
-    for level, amount in measuring.turns(CORES, lambda _: 3):
-        with measuring.broker("profile=spread", f"durable_storage.messages.n_shards={amount}", f"gateway.count={amount}") as broker:
-            publishers = PUBLISHERS_EACH * amount
-            options = Options(
-                messages=measuring.messages, publishers=publishers, window=256, topics=publishers, seconds=1.0 if measuring.quick else 3.0
-            )  # fmt: skip
-            measuring.once("pairs", broker, level, replace(options, topics=1))
-            measuring.once("offline", broker, level, options)
+
+    def steps(amount: int) -> Steps:
+        publishers = PUBLISHERS_EACH * amount
+        options = Options(
+            messages=measuring.messages, publishers=publishers, window=256, topics=publishers, seconds=1.0 if measuring.quick else 2.0
+        )
+        return {"pairs": replace(options, topics=1), "offline": options}
+
+    def settings(amount: int) -> Sequence[str]:
+        return "profile=spread", f"durable_storage.messages.n_shards={amount}", f"gateway.count={amount}"
+
+    measuring.measure(CORES, steps, settings=settings)
 
 
 def variants(measuring: Measuring) -> None:

@@ -196,9 +196,13 @@ class Worker:
 
     def _counted(self, streams: Callable[[Store], int]) -> tuple[float, float]:
         """Seeks and entries per message of a reading, on a second view of the store. It reads twice: what of an index is in RAM only,
-        the view has to make anew at first."""
+        the view has to make anew at first; where no read does that, here."""
         counting = CountingEngine(self._engine)
         store = Store.open(counting, self._options)
+        for generation in store.generations():
+            index = getattr(store._generations.layout(generation.id), "_index", None)
+            while index is not None and index._unloaded:
+                index.idle_work(self._position)
         streams(store)
         counting.seeks = counting.entries = 0
         messages = max(streams(store), 1)

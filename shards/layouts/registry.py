@@ -24,6 +24,9 @@ LAYOUTS: dict[str, OpenLayout] = {
 WITH_BIT_FIELDS = frozenset({"wildcard_optimized"})
 """Whose rows have the options of bit-field keys."""
 
+DERIVING = frozenset({"pagestream", "record_batch"})
+"""Whose index is written later, in idle work, on the one site that has it."""
+
 ALIASES = {"auto": "skipstream", "wildcard_optimized_v2": "skipstream"}
 """Name in the configuration -> name in a row."""
 

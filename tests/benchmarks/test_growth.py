@@ -67,15 +67,15 @@ def test_a_part_for_each_dimension_and_the_variants() -> None:
 
 
 def test_what_a_file_has_is_not_measured_again(tmp_path: Path) -> None:
-    """Runs of a level are counted; the single session beside many is no run of its own."""
-    records = level("sessions", 100, 1, 1, scenario="one-session") + level("sessions", 100, 1, scenario="sessions")
+    """Runs of a level are counted; what goes before its store and drain is no run of its own. Levels take turns, there and back."""
+    records = level("processes", 2, 1, 1, scenario="pairs") + level("processes", 2, 1)
     measuring = Measuring(True, ResultsFile(tmp_path / "r.json", records), records, 0.0)
-    assert measuring.missing("sessions 100", 3) == 2
-    assert measuring.missing("sessions 1", 3) == 3
-    assert list(measuring.turns("sessions", lambda amount: amount // 50)) == [("sessions 100", 100)]
-    assert list(measuring.turns("sessions", lambda _: 2)) == [("sessions 1", 1), ("sessions 1", 1), ("sessions 100", 100)]
+    assert measuring.missing("processes 2", 3) == 2
+    assert measuring.missing("processes 1", 3) == 3
+    assert [amount for _, amount in measuring.turns("processes", lambda _: 1)] == [1, 2, 1]
+    assert [amount for _, amount in measuring.turns("processes", lambda amount: 3 - amount)] == [1, 1, 2, 1, 1]
     measuring.rounds = 2
-    assert list(measuring.turns("sessions", lambda amount: amount // 50)) == [("sessions 100", 100)] * 3
+    assert [amount for _, amount in measuring.turns("processes", lambda _: 1)] == [1, 2, 1, 1, 2, 2, 1]
     measuring.add(records[0])
     assert len((tmp_path / "r.json").read_text().splitlines()) == 2 + 4
 

@@ -78,7 +78,7 @@ class Harness:
         self._open()
 
     def _open(self) -> None:
-        store = Store.open(self.engine, self.store, self.now_ms, self.now_ms)
+        store = Store.open(self.engine, self.store, self.now_ms, self.now_ms, derives=not self.replicated)
         self.core = ShardCore(self.shard, SlotTable.initial(self.n_shards), self.engine, store, self.options, replicated=self.replicated)
         self.uncommitted: list[int] = []
         self.engine.sync()

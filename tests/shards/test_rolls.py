@@ -35,6 +35,40 @@ def classes_of(h: Harness) -> list[tuple[int, str, bool]]:
     return [(info.id, info.klass, info.until is None) for info in h.core._store.generations()]
 
 
+# ------------------------------------------------------------------ by layout
+
+
+def test_a_generation_whose_index_is_never_written_is_sealed_at_once() -> None:
+    # Property: of several sites, as of a backup of one site, whose layout has such an index; and none that follows, again and again.
+    h = Harness(store=StoreOptions("pagestream"))
+    h.link(G, "gateway", "g0:a")
+    h.link(S, "session", "s0:a")
+    conn = connect(h, b"p").conn
+    route(h, b"t")
+    h.ask(G, publish(b"p", conn, *[b"t"] * 10))
+    for store, replicated in ((StoreOptions("pagestream"), True), (StoreOptions("skipstream"), False)):
+        h.store, h.replicated = store, replicated
+        reopened(h)
+        h.tick(2_000)
+        assert layouts_of(h) == ["pagestream"], "the next one would be no better, or it is written after all"
+    h.replicated = True
+    reopened(h)
+    for _ in range(5):
+        h.tick(2_000)
+    assert layouts_of(h) == ["pagestream", "skipstream"]
+    assert len(topics(poll(h, b"t", Place(0), count=1000))) == 10
+
+
+def layouts_of(h: Harness) -> list[str]:
+    return [info.layout for info in h.core._store.generations()]
+
+
+def reopened(h: Harness) -> None:
+    h.reopen()
+    h.link(G, "gateway", "g0:a")
+    h.link(S, "session", "s0:a")
+
+
 # ------------------------------------------------------------------ by size
 
 

@@ -1,7 +1,7 @@
 """The deferred index of one generation over the varying levels of its streams.
 
 New entries are kept in RAM; when a stream has enough, they are written as a sorted segment, in slices, and the row that says so
-comes last. Segments of like size are folded into one when there are eight; when the generation is sealed, all of a stream are. Of a
+comes last. Segments of like size are folded into one when there are many; when the generation is sealed, all of a stream are. Of a
 stream with few messages nothing is written: making its entries anew from them is cheaper than a page.
 
 What is written is derived from committed messages only, so whatever a crash leaves is true: a segment that no state row names is
@@ -319,7 +319,8 @@ class _Job:
         if self._runs:
             return [RunSource(*run.columns[self._level - 1]) for run in self._runs]
         static, level = self._index.static, self._level
-        return [SegmentSource(engine, family, static, level, each.number, self._folded[each.number]) for each in self._segments]
+        among = len(self._segments)
+        return [SegmentSource(engine, family, static, level, each.number, self._folded[each.number], among) for each in self._segments]
 
     def _outcome(self, entries: int) -> IndexState:
         state = self._index.state

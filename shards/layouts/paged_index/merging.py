@@ -17,8 +17,10 @@ from shards.layouts.paged_index.pages import PAGE_ENTRIES_MAX, Page, decode_page
 
 Column = npt.NDArray[np.uint64]
 
-_READ_PAGES = 32
-"""At least so many pages of a segment are read at once: looking for the first one costs as much as reading eight."""
+_READ_PAGES = 256
+"""So many pages of all segments together are read at once, as a merge begins with some of each."""
+_READ_PAGES_LEAST = 8
+"""Of one segment: looking for the first one costs as much as reading so many."""
 _NONE: Column = np.empty(0, np.uint64)
 _PREFIX_END = b"\xff" * 17
 
@@ -42,12 +44,14 @@ class RunSource:
 
 
 class SegmentSource:
-    """The pages of one level of a segment. keys: where to put those of pages that were read, which are deleted later."""
+    """The pages of one level of a segment. keys: where to put those of pages that were read, which are deleted later. among: how many
+    segments are read together."""
 
-    def __init__(self, engine: Engine, family: int, static: bytes, level: int, number: int, keys: list[bytes]) -> None:
+    def __init__(self, engine: Engine, family: int, static: bytes, level: int, number: int, keys: list[bytes], among: int) -> None:
         self._engine = engine
         self._family = family
         self._keys = keys
+        self._pages = max(_READ_PAGES_LEAST, _READ_PAGES // among)
         prefix = segment_prefix(static, level, number)
         self._start = prefix
         self._end = prefix + _PREFIX_END
@@ -55,7 +59,8 @@ class SegmentSource:
     def take(self, count: int) -> tuple[Column, Column]:
         decoded: list[Page] = []
         # Read once and then deleted: not through the cache.
-        for keys, values, _ in self._engine.columns(self._family, self._start, self._end, max(_READ_PAGES, -(-count // PAGE_ENTRIES_MAX))):
+        pages = max(self._pages, -(-count // PAGE_ENTRIES_MAX))
+        for keys, values, _ in self._engine.columns(self._family, self._start, self._end, pages):
             decoded += map(decode_page, keys, values)
             self._keys += keys
             self._start = keys[-1] + b"\x00"
