@@ -19,11 +19,14 @@ from shards.tail import Tail
 CREDIT_FRAMES = 4
 FRAME_MESSAGES_MAX = 1000
 FRAME_BYTES_MAX = 1 << 20
+KNOWN_TOPICS_MAX = 8192
+KNOWN_TOPIC_BYTES_MAX = 256
 
 
 @dataclass(slots=True)
 class LinkFeed:
-    """sent: upto of the last frame, or the position where coverage began.  examined: looked at, nothing wanted since sent."""
+    """sent: upto of the last frame, or the position where coverage began.  examined: looked at, nothing wanted since sent.  known: topics
+    that are wanted, so that each is matched once; never more than KNOWN_TOPICS_MAX, and none longer than KNOWN_TOPIC_BYTES_MAX."""
 
     sent: int
     examined: int
@@ -31,6 +34,17 @@ class LinkFeed:
     wanted: dict[bytes, None] = field(default_factory=dict)
     trie: FilterTrie[int] = field(default_factory=FilterTrie)
     untaken: list[int] = field(default_factory=list)
+    known: set[bytes] = field(default_factory=set)
+
+    def wants_all(self, topics: set[bytes]) -> bool:
+        new = topics - self.known
+        if not all(map(self.trie.matches_any, new)):
+            return False
+        if len(self.known) + len(new) > KNOWN_TOPICS_MAX:
+            self.known.clear()
+            return True
+        self.known.update([topic for topic in new if len(topic) <= KNOWN_TOPIC_BYTES_MAX])
+        return True
 
 
 class _Found(NamedTuple):
@@ -61,6 +75,7 @@ class Feeds:
             if topic_filter in feed.wanted:
                 del feed.wanted[topic_filter]
                 feed.trie.remove(topic_filter, 0)
+                feed.known.clear()
         for topic_filter in want.add:
             if topic_filter not in feed.wanted:
                 feed.wanted[topic_filter] = None
@@ -113,7 +128,7 @@ class Feeds:
         tail = self._tail
         values = tail.values[start:end]
         size = sum(map(len, values))
-        if size > FRAME_BYTES_MAX or not all(map(feed.trie.matches_any, set(tail.topics[start:end]))):
+        if size > FRAME_BYTES_MAX or not feed.wants_all(set(tail.topics[start:end])):
             return None
         keys, numbers = tail.keys_between(start, end)
         streams: dict[tuple[int, bytes], int] = {}
@@ -146,3 +161,4 @@ class Feeds:
         for feed in self._feeds.values():
             assert feed.sent <= feed.examined
             assert len(feed.untaken) <= CREDIT_FRAMES + 64
+            assert len(feed.known) <= KNOWN_TOPICS_MAX and all(map(feed.trie.matches_any, feed.known))

@@ -19,9 +19,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
-from mqtt.topics import matches
+from mqtt.topics import matches, matches_all
 from shards.dropped import FORGOTTEN
 from shards.frames import Gone, Place, Poll, Polled, RangeRead, ReadRange, Segment
 from shards.lts import StructureMismatch
@@ -37,6 +38,8 @@ SWEEPS_REMEMBERED = 64
 STREAMS_REMEMBERED = 200_000
 """Of all remembered sweeps together, but for the one that is under way: what is forgotten is matched again, in its next poll."""
 _BEHIND_ALL = 1 << 62
+_STREAM = itemgetter(0, 1)
+"""Of a TopicKey: its generation and static key."""
 
 StreamRef = tuple[int, bytes]
 _SweepKey = tuple[bytes, int, int]
@@ -148,12 +151,10 @@ class Reader:
         values = tail.values[start:end]
         if not values or sum(map(len, values)) > ask.bytes_max:
             return None
-        topic_filter = ask.filter
-        for topic in set(tail.topics[start:end]):
-            if not matches(topic_filter, topic):
-                return None
+        if not matches_all(ask.filter, set(tail.topics[start:end])):
+            return None
         keys, _ = tail.keys_between(start, end)
-        streams = dict.fromkeys([(key[0], key[1]) for key in keys.values()])
+        streams = dict.fromkeys(map(_STREAM, keys.values()))
         return Segment(list(streams), ask.place.cut, upto, True, tail.positions[start:end], values)
 
     def _sweep(self, ask: Poll, place: Place, watermark: int, now_ms: int) -> Polled:

@@ -11,8 +11,10 @@ from mqtt.topics import (
     check_topic_name,
     has_wildcard,
     matches,
+    matches_all,
     parse_filter,
 )
+from tests.mqtt import universe
 
 NAME, FILTER, MALFORMED = ReasonCode.TOPIC_NAME_INVALID, ReasonCode.TOPIC_FILTER_INVALID, ReasonCode.MALFORMED_PACKET
 
@@ -127,6 +129,13 @@ def test_the_limit_of_levels() -> None:
     assert caught.value.reason is NAME
 
 
+def test_many_topics_at_once_match_as_each_does() -> None:
+    """In a world small enough to look at every topic."""
+    for topic_filter in universe.FILTERS:
+        for topic in universe.TOPICS:
+            assert matches_all(topic_filter, [topic]) == matches(topic_filter, topic), (topic_filter, topic)
+
+
 def test_wildcards() -> None:
     """What has one; a dollar sign is none."""
     assert [raw for raw in (b"a", b"+", b"a/#", b"$SYS") if has_wildcard(raw)] == [b"+", b"a/#"]
@@ -155,3 +164,7 @@ def test_wildcards() -> None:
 def test_matching(topic_filter: str, yes: list[str], no: list[str]) -> None:
     """The examples of MQTT 5, 4.7, and the corners between them."""
     assert [topic for topic in yes + no if matches(topic_filter.encode(), topic.encode())] == yes
+    assert [topic for topic in yes + no if matches_all(topic_filter.encode(), [topic.encode()])] == yes
+    assert matches_all(topic_filter.encode(), {topic.encode() for topic in yes})
+    assert not matches_all(topic_filter.encode(), {topic.encode() for topic in yes + no[-1:]})
+    assert matches_all(topic_filter.encode(), ())

@@ -25,6 +25,7 @@ LINK = 1
 def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds_module, "FRAME_MESSAGES_MAX", 4)
     monkeypatch.setattr(feeds_module, "FRAME_BYTES_MAX", 100)
+    monkeypatch.setattr(feeds_module, "KNOWN_TOPICS_MAX", 2)
 
 
 # (topic, bytes of its value, whether its generation has been rolled before it)
@@ -50,30 +51,43 @@ def told(frame: Feed) -> list[tuple[int, bytes, tuple[int, bytes]]]:
     return [(at, value, frame.streams[of]) for at, value, of in zip(frame.positions, frame.values, frame.stream_of, strict=True)]
 
 
-@settings(max_examples=50)
-@given(entries, st.sets(st.sampled_from(FILTERS), min_size=1), st.integers(0, 21))
-def test_frames_have_what_is_wanted_without_holes(found: list[tuple[bytes, int, bool]], wanted: set[bytes], committed: int) -> None:
-    """Each message once, of its stream, in order, and no frame larger than it may be."""
+filters = st.sets(st.sampled_from(FILTERS), min_size=1)
+
+
+@settings(max_examples=100)
+@given(entries, filters, filters, st.integers(0, 21), st.integers(0, 21))
+def test_frames_have_what_is_wanted_without_holes(
+    found: list[tuple[bytes, int, bool]], wanted: set[bytes], later: set[bytes], committed: int, more: int
+) -> None:
+    """Each message once, of its stream, in order, and no frame larger than it may be; also when something else is wanted later."""
     tail, expected = tail_of(found)
-    watermark = min(10 * committed, 10 * len(found))
+    changed = min(10 * committed, 10 * len(found))
+    end = min(changed + 10 * more, 10 * len(found))
     feeds = Feeds(tail)
     feeds.want(LINK, FeedWant(1, sorted(wanted), []), 0)
-    frames: list[Feed] = []
-    while some := feeds.advance(watermark):
-        assert len(some) <= CREDIT_FRAMES
-        frames += [frame for _, frame in some]
-        feeds.taken(LINK, frames[-1].upto)
-    feeds.check()
+    frames = frames_upto(feeds, changed)
+    frames += feeds.want(LINK, FeedWant(2, sorted(later - wanted), sorted(wanted - later)), changed)
+    frames += frames_upto(feeds, end)
     assert [one for frame in frames for one in told(frame)] == [
         (position, value, stream)
         for position, topic, value, stream in expected
-        if position <= watermark and any(matches(each, topic) for each in wanted)
+        if position <= end and any(matches(each, topic) for each in (wanted if position <= changed else later))
     ]
     after = 0
     for frame in frames:
         assert frame.after == after and all(after < position <= frame.upto for position in frame.positions)
         assert len(frame.values) <= 4 and sum(map(len, frame.values[:-1])) < 100
         after = frame.upto
+
+
+def frames_upto(feeds: Feeds, watermark: int) -> list[Feed]:
+    frames: list[Feed] = []
+    while some := feeds.advance(watermark):
+        assert len(some) <= CREDIT_FRAMES
+        frames += [frame for _, frame in some]
+        feeds.taken(LINK, frames[-1].upto)
+    feeds.check()
+    return frames
 
 
 @settings(max_examples=50)
