@@ -114,13 +114,13 @@ def matches(topic_filter: bytes, topic: bytes) -> bool:
 def matches_all(topic_filter: bytes, topics: Collection[bytes]) -> bool:
     """Whether a valid filter (without ``$share``) matches every one of these valid topic names.
 
-    For many at once: a filter with no wildcard but a ``#`` at its end costs a twentieth of ``matches`` for each.
+    For many at once: a filter with no wildcard but a ``#`` at its end costs a sixth of ``matches`` for each.
     """
     if topic_filter.endswith(b"/#") and b"+" not in topic_filter:
         begins, parent = topic_filter[:-1], topic_filter[:-2]
-        return all([topic.startswith(begins) or topic == parent for topic in topics])
+        return not [topic for topic in topics if not topic.startswith(begins) and topic != parent]
     levels = topic_filter.split(b"/")
-    return all([matches_levels(levels, topic.split(b"/")) for topic in topics])
+    return all(matches_levels(levels, topic.split(b"/")) for topic in topics)
 
 
 def matches_levels(filter_levels: Sequence[bytes], topic_levels: Sequence[bytes]) -> bool:

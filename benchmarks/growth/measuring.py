@@ -92,6 +92,8 @@ class Measuring:
     ) -> None:  # fmt: skip
         """All levels of a dimension. before: what is made at a broker first. Raises RunFailed, OutOfTime."""
         todo = list(self.turns(dimension, runs))
+        if not todo:
+            return
         amounts = sorted({amount for _, amount in todo})
         with self.brokers([settings(amount) for amount in amounts]) as brokers:
             targets = {}

@@ -61,8 +61,8 @@ batches of 16 to 64 messages when a commit has that many | many devices writing 
 | what EMQX 5.7 had; sessions that are behind the tail cache get what is new when its epoch is over |
 
 {sentence} Its index lies in the records, so with several sites all copies get it; the pages of `pagestream` and `record_batch`
-would be on one site only, and are refused there. In a cluster that begins with a backup of one site that had them they are read as ever, and
-another generation is begun at once.
+would be on one site only, and are refused there. In a cluster that begins with a backup of one site that had them they are read as
+ever, and another generation is begun at once.
 
 ## The choice
 
