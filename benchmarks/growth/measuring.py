@@ -34,8 +34,8 @@ from benchmarks.workers import RunFailed
 
 LEVELS: Final = {dimension.name: dimension for dimension in DIMENSIONS}
 VARIANTS: Final = "variants"
-ROUNDS: Final = 8
-"""Of short runs. An even number, so that each level comes as often early as late."""
+ROUNDS, ROUNDS_FEW = 8, 2
+"""Of short runs, and of a quick form or runs that are long. Even numbers, so that each level comes as often early as late."""
 RUN: Final = "growth"
 """Begins the topics and client ids of all runs: each has the topics of the one before."""
 PUBLISHERS_EACH: Final = 8
@@ -78,7 +78,7 @@ class Measuring:
         """What is still to be run: level and amount, in turns. runs: how many of an amount in each round."""
         levels = LEVELS[dimension].asked(quick=self.quick)
         wanted = dict.fromkeys(levels, 0)
-        for number in range(self.rounds * (2 if self.quick or dimension == STORED else ROUNDS)):
+        for number in range(self.rounds * (ROUNDS_FEW if self.quick or dimension == STORED else ROUNDS)):
             for amount in levels if number % 2 == 0 else reversed(levels):
                 level = variant(dimension, amount)
                 for _ in range(runs(amount)):
