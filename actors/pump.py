@@ -3,8 +3,12 @@
 A turn costs something even when it brings nothing.  So what nobody waits for (the core says so: `patient`) is left to the turn of what
 comes next, if that is soon.
 
-Holds: at most one tick is scheduled; of the wake-ups asked for the earliest ASKED_MAX are never missed; after stop there is no tick, asked
-for or not.
+Two kinds of cores ask to be woken: those that ask for each time once (`within`), and those that are asked after each turn when the next one
+is wanted, whatever they said before (`next_within`).  If the latter's were kept one beside the other, each would ask for one more: a shard
+with nothing to do had sixteen turns where it wanted one.
+
+Holds: at most one tick is scheduled; of the wake-ups asked for by `within` the earliest ASKED_MAX are never missed; after stop there is no
+tick, asked for or not.
 """
 
 from __future__ import annotations
@@ -53,6 +57,14 @@ class Pump:
         if asked[0] <= now:
             self._rid_of(now)
         if asked and (self._timer is None or self._due != asked[0]):
+            self._set()
+
+    def next_within(self, after_ms: int) -> None:
+        """A tick not later than this, and none for what was asked for before."""
+        at = self._loop.time() + after_ms / 1000
+        self._asked = [at]
+        # A timer that is earlier stays, as the next turn asks again: its wake-up brings no tick, and goes on to this.
+        if self._timer is None or self._due > at:
             self._set()
 
     def _rid_of(self, now: float) -> None:

@@ -248,7 +248,7 @@ class ShardServing(ABC):
         self._carry_out(self._handle(now))
         if self._core.busy:
             self._pump.soon()
-        self._pump.within(self._core.wait_ms)
+        self._pump.next_within(self._core.wait_ms)
         for denial in self._core.denied():
             log.info("client.denied", shard=self._index, **denial.fields())
         if self._core.retention.news:

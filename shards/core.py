@@ -339,8 +339,8 @@ class ShardCore:
         effects += self._homes.take_notices(age_ms)
         self._settling.tell_groups()
         self._submit(effects, wall_ms)
-        if self._space == 0 and self._synced:
-            self._store.work(self.watermark, self._publishing.taken)
+        works = self._space == 0 and self._synced
+        self._housekeeping.derives = works and self._store.work(self.watermark, self._publishing.taken)
         return effects
 
     def _mark_time(self, wall_ms: int, stored: bool) -> None:

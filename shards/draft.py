@@ -80,10 +80,10 @@ class Draft:
     def bundles_full(self) -> bool:
         return self._bundles.rows > ROWS_MAX
 
-    def fold(self, made_ms: int) -> None:
-        """Write rows of the oldest bundle each by itself, if it was made then or earlier, or there are too many."""
+    def fold(self, made_ms: int) -> bool:
+        """Write rows of the oldest bundle each by itself, if it was made then or earlier, or there are too many. True: there are more."""
         if not self._bundles.wants_fold(made_ms):
-            return
+            return False
         single, free, ops = self._bundles.fold()
         rows = [(key, self._overlay[key][0]) for key in single]
         self.ops += [(HOME_FAMILY, key, value) for key, value in rows if self._bundles.writes(key, value)]
@@ -91,6 +91,7 @@ class Draft:
         for key in free:
             self._overlay[key] = (self._overlay[key][0], self._serial)
         self._touched += free
+        return self._bundles.wants_fold(made_ms)
 
     def close_bundle(self, now_ms: int) -> None:
         """What was put together is one row of this record.  now_ms: of a clock that never goes back."""

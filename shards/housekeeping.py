@@ -49,6 +49,8 @@ IN_FLIGHT_MAX = 4
 PREPARED_AT = 0.9
 """Of its length or size: from here on the family of the next generation is made ahead."""
 NEW_MAP_PAUSE_MS = 20
+WORK_PAUSE_MS = 20
+"""Between turns that have nothing but a slice of work to do for which nobody waits."""
 TURN_MS = 500
 """The longest between two turns."""
 _EVERY_US = 1_000_000
@@ -87,6 +89,9 @@ class Housekeeping:
         self._room = True
         self._crowded = False
         """So many records wait for a sync that timers wait too; the commit that makes room says so, not the clock."""
+        self._folding = False
+        self.derives = False
+        """The store had something to derive in the last turn, and may have more."""
         self.timers_fired = 0
         self.timers_late_ms_max = 0
 
@@ -110,6 +115,8 @@ class Housekeeping:
         wait = min(TURN_MS, self._timers.next_due_ms - self._age_ms)
         if self._sweep.running:
             wait = min(wait, self._sweep.PAUSE_MS)
+        if self._folding or self.derives:
+            wait = min(wait, WORK_PAUSE_MS)
         if self._store.map_changed:
             wait = min(wait, NEW_MAP_PAUSE_MS)
         if self._retention.asking:
@@ -134,7 +141,7 @@ class Housekeeping:
         self._crowded = in_flight >= IN_FLIGHT_MAX
         if room and in_flight < IN_FLIGHT_MAX:
             self._expire(draft, out)
-            draft.fold(now.elapsed_us // 1000 - self._options.bundled_ms)
+            self._folding = draft.fold(now.elapsed_us // 1000 - self._options.bundled_ms)
         self._note_lost()
         if homes.lost and room:
             homes.lose_gateways(draft, now.age_ms, LOST_CONNECTIONS_PER_RECORD, out)

@@ -352,11 +352,10 @@ class Store:
     def erase(self, generation: int) -> None:
         self._generations.erase(generation)
 
-    def work(self, upto: int, stored: int) -> None:
-        """Idle work for who may never be idle: a slice, and more of them for so many messages that were stored since the last call."""
-        for _ in range(1 + stored // _MESSAGES_PER_SLICE):
-            if not self.idle_work(upto):
-                break
+    def work(self, upto: int, stored: int) -> bool:
+        """Idle work for who may never be idle: a slice, and more of them for so many messages that were stored since the last call.
+        True: there may be more to do."""
+        return all(self.idle_work(upto) for _ in range(1 + stored // _MESSAGES_PER_SLICE))
 
     def idle_work(self, upto: int) -> bool:
         """layouts.port.Layout.idle_work, for the generations that are open: at most one slice. True: there may be more to do.

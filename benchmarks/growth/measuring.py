@@ -40,6 +40,9 @@ RUN: Final = "growth"
 """Begins the topics and client ids of all runs: each has the topics of the one before."""
 PUBLISHERS_EACH: Final = 8
 """Of each shard and gateway, so that each has as much to do as a single one."""
+FILLED: Final = 250_000
+"""Messages of a first run for each shard: its memory table has been full once then. Memory that a process touches for the first time costs
+a page fault for each 4 KiB, and with more shards it takes more messages until there is none of it any more."""
 SETTLE_S: Final = 15.0
 """After so long nothing is written any more for many who left."""
 
@@ -89,8 +92,10 @@ class Measuring:
     def measure(
         self, dimension: str, steps: Callable[[int], Steps], *, runs: Callable[[int], int] = lambda _: 1,
         settings: Callable[[int], Sequence[str]] = lambda _: (), before: Callable[[Target, int], None] = lambda _, amount: None,
+        first: Callable[[int], int] | None = None,
     ) -> None:  # fmt: skip
-        """All levels of a dimension. before: what is made at a broker first. Raises RunFailed, OutOfTime."""
+        """All levels of a dimension. before: what is made at a broker first. first: messages of the run that warms up; None: as many as
+        of the others, and not more than two ordinary runs have. Raises RunFailed, OutOfTime."""
         todo = list(self.turns(dimension, runs))
         if not todo:
             return
@@ -102,7 +107,8 @@ class Measuring:
                 found = targets[amount] = target(broker, 4, variant(dimension, amount))
                 before(found, amount)
                 for scenario, options in steps(amount).items():
-                    run(scenario, found, replace(options, messages=min(options.messages, 2 * self.messages)), RUN)
+                    messages = first(amount) if first else min(options.messages, 2 * self.messages)
+                    run(scenario, found, replace(options, messages=messages), RUN)
             for level, amount in todo:
                 self.look_at_the_clock()
                 print(level, file=sys.stderr, flush=True)
@@ -183,7 +189,8 @@ def processes(measuring: Measuring) -> None:
     def settings(amount: int) -> Sequence[str]:
         return "profile=spread", f"durable_storage.messages.n_shards={amount}", f"gateway.count={amount}"
 
-    measuring.measure(CORES, steps, settings=settings)
+    filled = measuring.messages if measuring.quick else FILLED
+    measuring.measure(CORES, steps, settings=settings, first=lambda amount: filled * amount)
 
 
 def variants(measuring: Measuring) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 from actors.pump import ASKED_MAX, PATIENCE_S, Pump
 
@@ -89,6 +90,43 @@ async def test_of_several_none_is_missed() -> None:
             pump.within(600_000)
         pump.within(after_ms)
     await ticks.until(4)
+    pump.stop()
+
+
+async def test_who_is_asked_after_each_turn_has_one_wake_up() -> None:
+    """A shard with nothing to do had sixteen turns where it wanted one: each turn asked for one more, beside those that others had asked
+    for, and each of those did the same, for ever."""
+    loop = asyncio.get_running_loop()
+    ticks, times = Ticks(), list[float]()
+
+    def tick() -> None:
+        pump.next_within(40)
+        times.append(loop.time())
+        ticks.tick()
+
+    pump = Pump(tick)
+    for number in range(1, 9):
+        pump.soon()
+        await ticks.until(number)
+        until = loop.time() + 0.003
+        while loop.time() < until:
+            pass  # so that each asks for another time
+    await ticks.until(8 + 3)
+    pump.stop()
+    assert all(later - earlier > 0.035 for earlier, later in pairwise(times[7:])), "nothing was asked for between these"
+
+
+async def test_an_earlier_wake_up_takes_the_place_of_a_later_one() -> None:
+    """And a later one that of an earlier one, which comes no more."""
+    ticks, loop = Ticks(), asyncio.get_running_loop()
+    pump = Pump(ticks.tick)
+    pump.next_within(60_000)
+    pump.next_within(10)
+    pump.next_within(60_000)
+    pump.next_within(30)
+    began = loop.time()
+    await ticks.until(1)
+    assert loop.time() - began > 0.025
     pump.stop()
 
 
