@@ -48,7 +48,6 @@ ROWS_ERASED_PER_RECORD = 500
 IN_FLIGHT_MAX = 4
 PREPARED_AT = 0.9
 """Of its length or size: from here on the family of the next generation is made ahead."""
-NEW_MAP_PAUSE_MS = 20
 WORK_PAUSE_MS = 20
 """Between turns that have nothing but a slice of work to do for which nobody waits."""
 TURN_MS = 500
@@ -115,10 +114,8 @@ class Housekeeping:
         wait = min(TURN_MS, self._timers.next_due_ms - self._age_ms)
         if self._sweep.running:
             wait = min(wait, self._sweep.PAUSE_MS)
-        if self._folding or self.derives:
+        if self._folding or self.derives or self._store.map_changed:
             wait = min(wait, WORK_PAUSE_MS)
-        if self._store.map_changed:
-            wait = min(wait, NEW_MAP_PAUSE_MS)
         if self._retention.asking:
             wait = min(wait, self._retention.PAUSE_MS)
         return max(1, wait)
