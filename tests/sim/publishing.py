@@ -48,6 +48,10 @@ class Publishing:
         """Of QoS 2, what may or may not have been taken."""
         return [message for message, awaited in self._unfinished.values() if awaited is _PUBREC]
 
+    def awaiting(self, packet_id: int) -> Message | None:
+        """What is unfinished under this id."""
+        return self._unfinished[packet_id][0] if packet_id in self._unfinished else None
+
     def publish(self, messages: list[Message]) -> None:
         self._waiting.extend(messages)
         self._pump()

@@ -6,6 +6,7 @@ gateway and each shard hears of it a little later, as it would by looking at a f
     no leak     a second after a version denies it, and as long as no later one allows it, a client gets nothing of a topic it may not read,
                 nobody gets what was published since by a client that may not, no will of it enters, and a new subscription brings no
                 retained message of it
+    one answer  what its home has taken of a client, it does not refuse when it comes once more
     the rest    every other promise holds as it does without rules, for what no version has denied
 """
 
@@ -19,7 +20,8 @@ from access.rules_file import parse_rules
 from gateway.core import GatewayCore
 from gateway.events import AccessChanged as GatewayHears
 from mqtt.encode import topic_of_head
-from mqtt.packets import Item, Publish, PublishRun
+from mqtt.packets import AckKind, Item, Publish, PublishRun
+from mqtt.reason import ReasonCode
 from sessions.core import SessionCore
 from shards.core import ShardCore
 from shards.events import AccessChanged as ShardHears
@@ -237,10 +239,18 @@ class _Listening:
         client.received = self.received  # type: ignore[method-assign]
         self._offline = client.publishing.offline
         client.publishing.offline = self.offline  # type: ignore[method-assign]
+        self._acked = client.publishing.acked
+        client.publishing.acked = self.acked  # type: ignore[method-assign]
 
     def offline(self) -> None:
         self._simulation.left_behind(self._client)
         self._offline()
+
+    def acked(self, kind: AckKind, packet_id: int, reason: ReasonCode, left_us: int) -> None:
+        message = self._client.publishing.awaiting(packet_id)
+        if kind is AckKind.PUBREC and reason is ReasonCode.NOT_AUTHORIZED and message is not None and message.ever_synced:
+            raise Violation(f"one answer: {self._client.id} is refused {message} at {left_us}, which its home has taken")
+        self._acked(kind, packet_id, reason, left_us)
 
     def received(self, attempt: Attempt, items: list[Item], left_us: int) -> None:
         heard = self._simulation.heard

@@ -21,7 +21,7 @@ from actors.wire import Wire
 from config.dump import dump_json
 from config.load import load
 from shards.replication.configuration import Configuration, Rid, rid_of
-from shards.replication.ports import Outcome
+from shards.replication.ports import Outcome, RegisterAway
 from shards.replication.register import NO_VALUE, Register
 from tests.actors.one_loop import free_port
 
@@ -72,13 +72,24 @@ def server(topology: Topology, knows: Known = KNOWN) -> SiteServer:
     return SiteServer(topology, 0, look_s=LOOK_S, down_s=0.2, knows=knows)
 
 
+async def begun(site: SiteServer) -> None:
+    """As the controller begins it: once more when the register has not answered in its time."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await site.start()
+                return
+            except RegisterAway:
+                continue
+
+
 @asynccontextmanager
 async def running(*of: Topology, knows: Known = KNOWN) -> AsyncIterator[list[SiteServer]]:
     """Started one after the other, the first one first: it may have the register.  knows: the formats of their release."""
     servers = [server(topology, knows) for topology in of]
     try:
         for each in servers:
-            await each.start()
+            await begun(each)
         yield servers
     finally:
         for each in reversed(servers):
