@@ -5,8 +5,9 @@ for in one process has one session of it, and real brokers judge times; the othe
 parts: one lane has the real brokers first and then parts, the other parts only, so neither stands still while the other has much to do.
 What runs in the second is printed as it goes, a report of the first when it is complete. With a single core there is one lane.
 
-What failed beside all that is run once more with nothing beside it. Failing again is red; passing is green and named in the last lines:
-such a test is unsteady, by its own fault or by ours, and somebody has to find which. More than UNSTEADY_MAX of them are red as they are.
+What failed beside all that is run once more with nothing beside it. Failing again is red; passing is green. Either is named in the last
+lines, with why it failed at first: a test that passes then is unsteady, by its own fault or by ours, and somebody has to find which. More
+than UNSTEADY_MAX of them are red as they are.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
+from xml.etree import ElementTree
 
 from tests.conftest import STARTS_BROKERS, USES_SPARK
 
@@ -40,6 +42,8 @@ OTHERS_NICE = 15
 UNSTEADY_MAX = 8
 PASSED, FAILED, NONE_FOUND = 0, 1, 5
 """Exit codes of pytest."""
+_REPORT = "report.xml"
+_WHY_LETTERS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +62,24 @@ class Part:
 
 
 def pytest(cache: Path) -> list[str]:
-    """The command that runs pytest and leaves in `cache` what failed."""
-    return [sys.executable, "-m", "pytest", "-o", f"cache_dir={cache}"]
+    """The command that runs pytest and leaves in `cache` what failed, and why."""
+    return [sys.executable, "-m", "pytest", "-o", f"cache_dir={cache}", f"--junitxml={cache / _REPORT}"]
 
 
 def failed(cache: Path) -> list[str]:
     """Node ids of the tests that failed in the run that left `cache`."""
     path = cache / "v/cache/lastfailed"
     return sorted(json.loads(path.read_text())) if path.exists() else []
+
+
+def reasons(cache: Path) -> list[str]:
+    """Of what failed in the run that left `cache`: which test, and the beginning of why."""
+    found: list[str] = []
+    for case in ElementTree.parse(cache / _REPORT).getroot().iter("testcase"):
+        for failure in (*case.findall("failure"), *case.findall("error")):
+            why = " ".join(failure.get("message", "").split())[:_WHY_LETTERS]
+            found.append(f"{case.get('classname')}::{case.get('name')}: {why}")
+    return sorted(found)
 
 
 def parts(words: Sequence[str], directory: Path) -> tuple[Part, list[Part]]:
@@ -114,17 +128,20 @@ def _next(waiting: deque[Part]) -> Part | None:
 
 
 def second_look(caches: list[Path]) -> tuple[int, list[str]]:
-    """Runs again, one after the other, what failed in the runs that left `caches`. Returns an exit code, and the unsteady tests."""
-    unsteady = [name for cache in caches for name in failed(cache)]
-    if not 0 < len(unsteady) <= UNSTEADY_MAX:
+    """Runs again, one after the other, what failed in the runs that left `caches`. Returns an exit code, and why each failed at first."""
+    suspects = [name for cache in caches for name in failed(cache)]
+    if not 0 < len(suspects) <= UNSTEADY_MAX:
         return 1, []
-    print(f"\nonce more, with nothing beside them: {' '.join(unsteady)}", flush=True)
+    print(f"\nonce more, with nothing beside them: {' '.join(suspects)}", flush=True)
+    # The second run leaves a report of its own.
+    whys = [why for cache in caches if failed(cache) for why in reasons(cache)]
     codes = [subprocess.run([*pytest(cache), *failed(cache)], check=False).returncode for cache in caches if failed(cache)]
-    return int(any(codes)), unsteady
+    return int(any(codes)), whys
 
 
 def verdict(codes: Sequence[int], expected: int, caches: list[Path]) -> tuple[int, list[str]]:
-    """An exit code, and the unsteady tests. A part with none of the tests that were asked for is as good as passed, if not all are so."""
+    """An exit code, and why what failed beside others did. A part with none of the tests that were asked for is as good as passed, if not
+    all are so."""
     if len(codes) < expected or not set(codes) <= {PASSED, FAILED, NONE_FOUND} or set(codes) == {NONE_FOUND}:
         return 1, []
     return second_look(caches) if FAILED in codes else (0, [])
@@ -135,9 +152,9 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="holdfast-tests-") as directory:
         brokers, others = parts(words, Path(directory))
         codes = first_look(brokers, others)
-        result, unsteady = verdict(codes, 1 + len(others), [part.cache for part in (brokers, *others)])
-    for name in unsteady if result == 0 else []:
-        print(f"unsteady, failed beside others and passed alone: {name}")
+        result, whys = verdict(codes, 1 + len(others), [part.cache for part in (brokers, *others)])
+    for why in whys:
+        print(f"{'failed beside others, and some alone' if result else 'unsteady, failed beside others and passed alone'}: {why}")
     print(f"{'red' if result else 'green'} after {time.monotonic() - began:.0f} s")
     return result
 

@@ -1,4 +1,4 @@
-"""`make test` runs once more, alone, what failed beside others: what passes then is named, what fails again is red."""
+"""`make test` runs once more, alone, what failed beside others: what passes then is green, what fails again is red, and why is said."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_second_time():
     seen = Path(__file__).with_suffix(".seen")
     was_there = seen.exists()
     seen.touch()
-    assert was_there
+    assert was_there, "it was never here\\nbefore"
 """
 BROKEN = """
 import pytest
@@ -39,17 +39,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_passes_alone_is_green_and_named(here: Path) -> None:
+def test_what_passes_alone_is_green_and_why_it_failed_is_said(here: Path) -> None:
     """And only it is run."""
     cache = first_run(here, UNSTEADY + "def test_sound():\n    pass\n")
-    assert second_look([here / "no-failure-here", cache]) == (0, ["test_toy.py::test_second_time"])
+    code, whys = second_look([here / "no-failure-here", cache])
+    assert (code, whys) == (0, ["test_toy::test_second_time: AssertionError: it was never here before assert False"])
     assert failed(cache) == []
 
 
 def test_what_fails_again_is_red(here: Path) -> None:
     """Its neighbour that passes does not save it."""
     cache = first_run(here, UNSTEADY + BROKEN.format(1))
-    assert second_look([cache])[0] == 1
+    code, whys = second_look([cache])
+    assert code == 1 and [why.split(": ")[0] for why in whys] == ["test_toy::test_never[0]", "test_toy::test_second_time"]
     assert failed(cache) == ["test_toy.py::test_never[0]"]
 
 
