@@ -1,7 +1,9 @@
 """The port to the ordered key-value store of one shard.
 
 An engine keeps *families* of sorted byte keys. Family 0 always exists and holds home rows and metadata; family g >= 1 is
-generation g. What the keys and values mean is none of its business: layouts and homes know that.
+generation g. Family -g is the index of generation g, where its layout writes one later: it is derived from the messages, so it may be
+made at any time, is not among `families`, and goes with its generation. What the keys and values mean is none of its business: layouts and
+homes know that.
 
 Two engines pass one contract suite (tests/contracts/test_engine.py): the in-memory twin for tests and the simulator, and
 RocksDB.
@@ -23,6 +25,11 @@ Op = tuple[int, bytes, bytes | None]
 """(family, key, value); a value of None deletes the key. A plain tuple because the hot path makes one per stored message."""
 
 HOME_FAMILY = 0
+
+
+def index_of(generation: int) -> int:
+    """The family of its index."""
+    return -generation
 
 
 class StoreFailed(Exception):
@@ -69,13 +76,15 @@ Entries: TypeAlias = tuple[list[bytes], list[bytes], list[int]]
 
 class Engine(Protocol):
     def families(self) -> list[int]:
-        """All families, sorted; 0 is always among them."""
+        """All families but indexes, sorted; 0 is always among them."""
+
+    def has_family(self, family: int) -> bool: ...
 
     def create_family(self, family: int) -> None:
-        """Make an empty family, durable on return. It must not exist."""
+        """Make an empty family, durable on return. It must not exist; of an index, its generation must."""
 
     def drop_family(self, family: int) -> None:
-        """Remove a family and all its data, durable on return. Never family 0."""
+        """Remove a family and all its data, durable on return, and its index before it. Never family 0."""
 
     def write(self, ops: Sequence[Op]) -> None:
         """Apply all ops, later ones over earlier ones. Atomic, unsynced, visible at once. On StoreFailed nothing was applied."""
@@ -116,7 +125,8 @@ class Engine(Protocol):
         """What the store takes on disk, roughly."""
 
     def family_bytes(self, family: int) -> int:
-        """What one family takes, roughly: on disk, and what of it is not there yet. Less than was written, where that compresses."""
+        """What one family takes with its index, roughly: on disk, and what of it is not there yet. Less than was written, where that
+        compresses."""
 
     def close(self) -> None:
         """Release the files. Does not sync: a clean shutdown syncs first."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 
-from shards.engine import HOME_FAMILY, Apart, Entries, FamilyMissing, Op, StoreFailed, StoreFull
+from shards.engine import HOME_FAMILY, Apart, Entries, FamilyMissing, Op, StoreFailed, StoreFull, index_of
 
 _AT_ONCE = 3
 """Of `columns`. Few, so that tests meet the borders."""
@@ -120,12 +120,17 @@ class MemoryEngine:
     # ---- the port
 
     def families(self) -> list[int]:
-        return sorted(self._families)
+        return sorted(family for family in self._families if family >= HOME_FAMILY)
+
+    def has_family(self, family: int) -> bool:
+        return family in self._families
 
     def create_family(self, family: int) -> None:
         self._alive()
         if family in self._families:
             raise ValueError(f"family {family} exists already")
+        if family < HOME_FAMILY:
+            self._family(index_of(family))
         self._families[family] = _Family()
 
     def drop_family(self, family: int) -> None:
@@ -133,6 +138,8 @@ class MemoryEngine:
         if family == HOME_FAMILY:
             raise ValueError("family 0 cannot be dropped")
         self._family(family)
+        if family > HOME_FAMILY:
+            self._families.pop(index_of(family), None)
         del self._families[family]
 
     def write(self, ops: Sequence[Op]) -> None:
@@ -214,10 +221,12 @@ class MemoryEngine:
         return made
 
     def size_bytes(self) -> int:
-        return sum(self.family_bytes(family) for family in self._families)
+        return sum(self.family_bytes(family) for family in self.families())
 
     def family_bytes(self, family: int) -> int:
-        return sum(len(key) + len(value) for key, value in self._family(family).values.items())
+        index = self._families.get(index_of(family)) if family else None
+        both = (self._family(family), index) if index is not None else (self._family(family),)
+        return sum(len(key) + len(value) for each in both for key, value in each.values.items())
 
     def close(self) -> None:
         self._dead = "closed"

@@ -30,11 +30,11 @@ from typing import cast
 from rocksdict import Cache, Checkpoint, ColumnFamily, Rdict, RdictIter, ReadOptions, WriteBatch
 
 from shards import suspects
-from shards.engine import HOME_FAMILY, Apart, Entries, FamilyMissing, Op, StoreDamaged, StoreFailed, StoreFull, StoreInUse
+from shards.engine import HOME_FAMILY, Apart, Entries, FamilyMissing, Op, StoreDamaged, StoreFailed, StoreFull, StoreInUse, index_of
 from shards.family_names import HOME_NAME, FamilyNames
 from shards.log_files import note_reached
 from shards.log_garbage import disarm
-from shards.rocks_options import RocksOptions, database_options, generation_options, home_options
+from shards.rocks_options import RocksOptions, database_options, options_of_families
 
 __all__ = ["RocksCursor", "RocksEngine", "RocksOptions", "database_options", "mapped", "noted", "tables_of"]
 
@@ -49,6 +49,9 @@ _STEPS = 8
 """So many entries come one by one. For more there is another kind of iterator: a fifth cheaper for each, and 6 us to make."""
 _MANY = 256
 """Who asks for so many has most often seen that there are, so the other kind comes at once: each kind has to look for the first entry."""
+
+_BYTES = ("rocksdb.total-sst-files-size", "rocksdb.cur-size-all-mem-tables")
+"""Properties of a family that together are what it takes."""
 
 _first, _second = itemgetter(0), itemgetter(1)
 
@@ -113,33 +116,46 @@ class RocksEngine:
         options = options or RocksOptions()
         self._cache = Cache(options.block_cache_bytes)
         own = database_options(options, self._cache)
-        self._options = generation_options(options, self._cache)
+        self._made_with = options_of_families(options, self._cache)
+        at_opening = options_of_families(options, self._cache)
+        for found in (at_opening.home, at_opening.generation, at_opening.index):
+            found.set_disable_auto_compactions(not options.compacts)
         try:
-            names = Rdict.list_cf(path, own) if os.path.exists(os.path.join(path, "CURRENT")) else [HOME_NAME]
-            home, generation = home_options(options, self._cache), generation_options(options, self._cache)
-            for found in (home, generation):
-                found.set_disable_auto_compactions(not options.compacts)
-            self._db = Rdict(path, own, {name: home if name == HOME_NAME else generation for name in names})
+            self._called = FamilyNames(path, Rdict.list_cf(path, own) if os.path.exists(os.path.join(path, "CURRENT")) else [HOME_NAME])
+            self._db = Rdict(path, own, {name: at_opening.of(family) for family, name in self._called.of.items()})
+        except StoreFailed:
+            raise
         except Exception as error:
             raise mapped(f"open {path}", error) from error
         self._rdicts: dict[int, Rdict] = {}
         self._handles: dict[int, ColumnFamily] = {}
-        self._called = FamilyNames(path, names)
         for family, name in self._called.of.items():
             self._take_family(family, name)
+        for family in list(self._rdicts):
+            if family < HOME_FAMILY and index_of(family) not in self._rdicts:
+                # Its generation was put aside, as it is damaged (shards.salvage).
+                self._drop(family)
 
     # ---- families
 
     def families(self) -> list[int]:
+        return sorted(family for family in self._rdicts if family >= HOME_FAMILY)
+
+    def families_and_indexes(self) -> list[int]:
         return sorted(self._rdicts)
+
+    def has_family(self, family: int) -> bool:
+        return family in self._rdicts
 
     def create_family(self, family: int) -> None:
         self._alive()
         if family in self._rdicts:
             raise ValueError(f"family {family} exists already")
+        if family < HOME_FAMILY:
+            self._rdict(index_of(family))
         name = self._called.give(family)
         try:
-            self._db.create_column_family(name, self._options)
+            self._db.create_column_family(name, self._made_with.of(family))
         except Exception as error:
             raise mapped(f"create family {family}", error) from error
         self._take_family(family, name)
@@ -149,6 +165,11 @@ class RocksEngine:
         if family == HOME_FAMILY:
             raise ValueError("family 0 cannot be dropped")
         self._rdict(family)
+        if index_of(family) in self._rdicts and family > HOME_FAMILY:
+            self._drop(index_of(family))
+        self._drop(family)
+
+    def _drop(self, family: int) -> None:
         # The files go when the last handle has gone; closing a dropped family raises, so they are just let go.
         del self._rdicts[family], self._handles[family]
         try:
@@ -290,6 +311,8 @@ class RocksEngine:
         self._alive()
         try:
             self._rdict(family).compact_range(None, None)
+            if family and index_of(family) in self._rdicts:
+                self._rdicts[index_of(family)].compact_range(None, None)
         except Exception as error:
             raise mapped(f"compact family {family}", error) from error
 
@@ -317,8 +340,9 @@ class RocksEngine:
         return total
 
     def family_bytes(self, family: int) -> int:
-        rdict = self._rdict(family)
-        return sum(rdict.property_int_value(name) or 0 for name in ("rocksdb.total-sst-files-size", "rocksdb.cur-size-all-mem-tables"))
+        index = self._rdicts.get(index_of(family)) if family else None
+        both = (self._rdict(family), index) if index is not None else (self._rdict(family),)
+        return sum(rdict.property_int_value(name) or 0 for rdict in both for name in _BYTES)
 
     def close(self) -> None:
         """Also when failed, or twice. RocksDB closes when the last handle is gone, so a cursor keeps it open."""

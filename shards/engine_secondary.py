@@ -29,7 +29,7 @@ from typing import NoReturn
 
 from rocksdict import AccessType, Cache, Options, Rdict
 
-from shards.engine import Op, StoreFailed
+from shards.engine import HOME_FAMILY, Op, StoreFailed, index_of
 from shards.engine_rocks import RocksEngine, mapped, tables_of
 from shards.family_names import FamilyNames
 from shards.log_garbage import damage
@@ -101,7 +101,7 @@ class SecondaryEngine(RocksEngine):
             raise Outdated(f"the owner of {self._path} has begun anew since it was opened for reading")
         followed = manifest == self._manifest
         files = set() if followed else self._data_files()
-        held = {} if followed else self._held(self.families())
+        held = {} if followed else self._held(list(self._rdicts))
         try:
             self._db.try_catch_up_with_primary()
             made_again = not followed and self._made_again()
@@ -138,9 +138,10 @@ class SecondaryEngine(RocksEngine):
             del self._db
 
     def _made_again(self) -> bool:
-        """Whether one that is open here has another name by now."""
-        now = FamilyNames(self._path, self._names(self._path, self._options)).of
-        return any(now.get(family, name) != name for family, name in self._called.of.items())
+        """Whether one that is open here has another name by now, or an index that it had not."""
+        now, called = FamilyNames(self._path, self._names(self._path, self._options)).of, self._called.of
+        new_indexes = [family for family in now.keys() - called.keys() if family < HOME_FAMILY and index_of(family) in called]
+        return bool(new_indexes) or any(now.get(family, name) != name for family, name in called.items())
 
     def _held(self, families: Sequence[int]) -> dict[int, dict[str, int]]:
         """Those of which something is in memory, with the files that they have."""

@@ -1,4 +1,5 @@
-"""What column families are called: `default` for family 0, `g12` for family 12, and `g12.2` when that is made for the second time.
+"""What column families are called: `default` for family 0, `g12` for generation 12, `i12` for its index, and `g12.2` when that is made for
+the second time.
 
 Always holds: while a store is open no name is given twice. An opening begins a new manifest, with those that are there and no more, so a
 name of before may come again.
@@ -11,24 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shards.engine import HOME_FAMILY, StoreFailed
+from shards.engine import HOME_FAMILY, StoreFailed, index_of
 
 HOME_NAME = "default"
-_PREFIX = "g"
+_PREFIX, _INDEX_PREFIX = "g", "i"
 
 
 def name_of(family: int) -> str:
     """The usual name."""
-    return HOME_NAME if family == HOME_FAMILY else f"{_PREFIX}{family}"
+    if family == HOME_FAMILY:
+        return HOME_NAME
+    return f"{_PREFIX}{family}" if family > 0 else f"{_INDEX_PREFIX}{-family}"
 
 
 def family_of(path: str, name: str) -> int:
     """path: of the store. Raises StoreFailed for a name that none of ours has."""
     if name == HOME_NAME:
         return HOME_FAMILY
-    number, *times = name.removeprefix(_PREFIX).split(".")
-    if name.startswith(_PREFIX) and len(times) <= 1 and all(each.isdecimal() for each in (number, *times)):
-        return int(number)
+    prefix, (number, *times) = name[:1], name[1:].split(".")
+    if prefix in (_PREFIX, _INDEX_PREFIX) and len(times) <= 1 and all(each.isdecimal() for each in (number, *times)):
+        return int(number) if prefix == _PREFIX else index_of(int(number))
     raise StoreFailed(f"{path} holds a column family {name!r}: it is not a store of this program")
 
 

@@ -1,10 +1,10 @@
 """How RocksDB is set up for a store: sizes, when it flushes, and how it merges. Says nothing of keys, and opens nothing.
 
-Family 0 has rows that are written over and over: it is merged in levels, which keeps what is out of date small. A generation only grows
-and goes as a whole: it has at most MERGED_RUNS sorted runs of files, and those of about the same size are merged when there would be more
-(RocksDB's universal style). So of ten million messages each is written again once, and of the tenth million not more than of the first.
-In levels it was some ten times, and the more the longer a generation grew: of 1.5 million messages of 100,000 devices the last third took
-10 us of RocksDB's threads each.
+Family 0 and indexes have rows that are written over and over: they are merged in levels, which keeps what is out of date small. A
+generation only grows and goes as a whole: it has at most MERGED_RUNS sorted runs of files, and those of about the same size are merged when
+there would be more (RocksDB's universal style). So of ten million messages each is written again once, and of the tenth million not more
+than of the first. In levels it was some ten times, and the more the longer a generation grew: of 1.5 million messages of 100,000 devices
+the last third took 10 us of RocksDB's threads each.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from rocksdict import (
     Options,
     UniversalCompactOptions,
 )
+
+from shards.engine import HOME_FAMILY
 
 MERGED_RUNS = 23
 """Fewer make reading cheaper, as every read looks into all of them, and writing dearer: at 8 a message is written again three times, and at
@@ -108,8 +110,8 @@ def home_options(options: RocksOptions, cache: Cache) -> Options:
 
 
 def generation_options(options: RocksOptions, cache: Cache) -> Options:
-    """Of the family of a generation. Its index deletes pages that are folded into others, a thousand in a row: they are a twentieth of
-    what there is and go when runs are merged, as merging for their sake rewrites the messages beside them."""
+    """Of the family of a generation. One that is older than families of indexes has pages among its messages, a twentieth of what there is:
+    those that are deleted go when runs are merged, as merging for their sake rewrites the messages beside them."""
     made = database_options(options, cache, block_bytes=_BLOCK_BYTES)
     made.set_compaction_style(DBCompactionStyle.universal())
     merging = UniversalCompactOptions()
@@ -117,3 +119,23 @@ def generation_options(options: RocksOptions, cache: Cache) -> Options:
     made.set_universal_compaction_options(merging)
     made.set_level_zero_file_num_compaction_trigger(MERGED_RUNS)
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyOptions:
+    """index: of a generation. Its pages are folded into others and deleted, and each read of a single device looks for some of them: merged
+    in levels, there are few files to look into, and those that are mostly deletions are compacted soon."""
+
+    home: Options
+    generation: Options
+    index: Options
+
+    def of(self, family: int) -> Options:
+        """By its number."""
+        if family == HOME_FAMILY:
+            return self.home
+        return self.generation if family > HOME_FAMILY else self.index
+
+
+def options_of_families(options: RocksOptions, cache: Cache) -> FamilyOptions:
+    return FamilyOptions(home_options(options, cache), generation_options(options, cache), home_options(options, cache))

@@ -1,7 +1,8 @@
 """Opens a RocksDB store whose files are broken: what can be served is served, what cannot is put aside and said.
 
     salvage   a sealed generation with a broken data file is put aside as a whole: its files go to `quarantine/` in the directory of
-              the store, its row stays, so that it counts as dropped and is reported. The write-ahead log is read up to the first
+              the store, its row stays, so that it counts as dropped and is reported. An index of its own family goes alone, whatever
+              its generation, as it is made anew from the messages. The write-ahead log is read up to the first
               damage; a log with more behind it is kept in `quarantine/`. CURRENT is written anew when there is one manifest only.
     strict    any of these refuses to open, and nothing is changed.
 
@@ -27,7 +28,7 @@ from rocksdict import Cache, Options, Rdict
 
 from shards import suspects
 from shards.backends import OnDamage
-from shards.engine import HOME_FAMILY, StoreDamaged, StoreFailed, StoreFull, StoreInUse
+from shards.engine import HOME_FAMILY, StoreDamaged, StoreFailed, StoreFull, StoreInUse, index_of
 from shards.engine_rocks import RocksEngine, RocksOptions, database_options, mapped, tables_of
 from shards.family_names import FamilyNames, name_of
 from shards.generations import ROW_PREFIX, ROWS_END, GenerationInfo
@@ -235,9 +236,12 @@ class _Broken:
         self.causes: dict[int, str] = {}
 
     def sentence(self, path: str, family: int) -> str:
+        kept = os.path.join(path, QUARANTINE, name_of(family))
+        if family < HOME_FAMILY:
+            found = f"the index of generation {index_of(family)} is put aside: {self.causes[family]}"
+            return f"{found}; its files are kept in {kept}, and it is made anew from the messages, which are all there"
         info = self.rows.get(family)
         where = f"generation {family} (positions {info.since} to {info.until})" if info else f"family {family}, which nothing refers to,"
-        kept = os.path.join(path, QUARANTINE, name_of(family))
         return f"{where} is lost: {self.causes[family]}; its files are kept in {kept}, sessions that have not read it go on without it"
 
 
@@ -325,7 +329,7 @@ def _careful(path: str, engine: RocksEngine) -> list[str]:
     broken = _Broken(rows)
     said: list[str] = []
     still: set[str] = set()
-    for family in engine.families():
+    for family in engine.families_and_indexes():
         files = engine.tables(family)
         met = sorted(noted.keys() & files.keys())
         if not met:

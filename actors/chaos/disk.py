@@ -29,7 +29,7 @@ class ExposedEngine:
     def __init__(self, engine: Engine, faults: DiskFaults) -> None:
         self._engine = engine
         self._faults = faults
-        self.families, self.drop_family = engine.families, engine.drop_family
+        self.families, self.has_family, self.drop_family = engine.families, engine.has_family, engine.drop_family
         self.get, self.get_many, self.scan = engine.get, engine.get_many, engine.scan
         self.keys_and_values, self.columns, self.cursor = engine.keys_and_values, engine.columns, engine.cursor
         self.latest_sequence, self.size_bytes, self.family_bytes = engine.latest_sequence, engine.size_bytes, engine.family_bytes

@@ -42,6 +42,9 @@ class CountingEngine:
     def families(self) -> list[int]:
         return self._engine.families()
 
+    def has_family(self, family: int) -> bool:
+        return self._engine.has_family(family)
+
     def create_family(self, family: int) -> None:
         self._engine.create_family(family)
 

@@ -100,6 +100,9 @@ class LeadingEngine:
     def families(self) -> list[int]:
         return self._data.families()
 
+    def has_family(self, family: int) -> bool:
+        return self._data.has_family(family)
+
     def get(self, family: int, key: bytes) -> bytes | None:
         return self._data.get(family, key)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shards.bulk import gathered
-from shards.engine import Engine, FamilyMissing, Op, StoreFailed
+from shards.engine import Engine, FamilyMissing, Op, StoreFailed, index_of
 from tests.contracts.engines import ENGINES, Harness, make
 
 
@@ -118,6 +118,44 @@ def test_families_are_made_once_and_0_is_never_dropped(engine: Engine) -> None:
     with pytest.raises(ValueError, match="0"):
         engine.drop_family(0)
     assert engine.families() == [0, 2]
+
+
+def test_an_index_comes_after_its_generation_and_goes_with_it(harness: Harness) -> None:
+    # Property: nothing of it outlives its generation, and whoever goes through all families does not meet it.
+    engine = harness.engine
+    with pytest.raises(FamilyMissing, match="1"):
+        engine.create_family(index_of(1))
+    engine.create_family(1)
+    assert not engine.has_family(index_of(1))
+    engine.create_family(index_of(1))
+    with pytest.raises(ValueError, match="-1"):
+        engine.create_family(index_of(1))
+    engine.write([(1, b"message", b"m"), (index_of(1), b"page", b"p" * 1000)])
+    engine.sync()
+    engine = harness.kill()
+    assert engine.families() == [0, 1] and engine.has_family(1) and engine.has_family(index_of(1))
+    assert engine.get(index_of(1), b"page") == b"p" * 1000 and everything(engine) == {0: [], 1: [(b"message", b"m")]}
+    engine.drop_family(1)
+    assert not engine.has_family(index_of(1))
+    with pytest.raises(FamilyMissing, match="-1"):
+        engine.get(index_of(1), b"page")
+    engine.create_family(1)
+    engine.create_family(index_of(1))
+    assert engine.get(index_of(1), b"page") is None
+    engine.drop_family(index_of(1))
+    assert engine.families() == [0, 1] and not engine.has_family(index_of(1))
+
+
+def test_what_a_generation_takes_is_told_with_its_index(engine: Engine) -> None:
+    # Property: retention by size counts what goes when the generation goes.
+    for family in (1, 2, index_of(1)):
+        engine.create_family(family)
+    empty = [engine.family_bytes(family) for family in (0, 1, 2)]
+    rng = random.Random(2)
+    engine.write([(index_of(1), b"%d" % n, rng.randbytes(1000)) for n in range(1000)])
+    engine.sync()
+    now = [engine.family_bytes(family) for family in (0, 1, 2)]
+    assert 900_000 < now[1] - empty[1] < 4_000_000 and (now[0], now[2]) == (empty[0], empty[2])
 
 
 def test_a_family_made_again_is_empty(engine: Engine) -> None:

@@ -4,7 +4,8 @@ NAME.zip is the directory of a RocksDB store as a killed process leaves it, with
 position, its topic and a digest of its stored form. A golden store is made once, by the commit that ships the layout, and never again:
 a change that cannot read it is a new layout with a new name. So this refuses to write over one.
 
-A NAME that ends in -classes is a store with retention classes: the map changes at its last roll, and one generation is dropped.
+A NAME that ends in -apart has a family of its own for each index. One that ends in -classes is a store with retention classes: the map
+changes at its last roll, and one generation is dropped.
 """
 
 from __future__ import annotations

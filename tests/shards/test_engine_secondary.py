@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rocksdict import Options
 
-from shards.engine import StoreFailed
+from shards.engine import StoreFailed, index_of
 from shards.engine_rocks import RocksEngine
 from shards.engine_secondary import Outdated, SecondaryEngine
 
@@ -116,5 +116,26 @@ def test_what_was_made_or_dropped_alone_is_followed(tmp_path: Path) -> None:
     owner.write([(2, b"message", b"1"), (3, b"message", b"2")])
     seen.catch_up()
     assert seen.scan(2, b"", b"z", 9) == [(b"message", b"1")] and 3 not in seen.families()
+    seen.close()
+    owner.close()
+
+
+def test_whoever_has_a_generation_open_opens_anew_when_it_gets_an_index(tmp_path: Path) -> None:
+    # Property: reads of single devices are as cheap as the owner's from then on; until then they go without.
+    path = str(tmp_path / "store")
+    owner = RocksEngine(path)
+    owner.create_family(1)
+    seen = SecondaryEngine(path, str(tmp_path / "scratch"))
+    assert not seen.has_family(index_of(1))
+    owner.create_family(index_of(1))
+    owner.write([(1, b"message", b"1"), (index_of(1), b"page", b"2")])
+    with pytest.raises(Outdated):
+        seen.catch_up()
+    seen.close()
+    seen = SecondaryEngine(path, str(tmp_path / "scratch"))
+    assert seen.families() == [0, 1] and seen.get(index_of(1), b"page") == b"2"
+    owner.write([(index_of(1), b"page", b"3")])
+    seen.catch_up()
+    assert seen.get(index_of(1), b"page") == b"3"
     seen.close()
     owner.close()

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 from rocksdict import Rdict
 
-from shards.engine import HOME_FAMILY, StoreFailed
+from shards.engine import HOME_FAMILY, StoreFailed, index_of
 from shards.engine_rocks import RocksEngine
 from shards.family_names import FamilyNames, family_of, name_of
 
 
 def test_a_family_has_its_number_for_a_name() -> None:
     # Property: docs/formats.md, "Engine of a shard".
-    assert [name_of(family) for family in (HOME_FAMILY, 1, 4711)] == ["default", "g1", "g4711"]
-    for name, family in (("default", 0), ("g1", 1), ("g4711", 4711), ("g1.2", 1), ("g12.31", 12)):
+    assert [name_of(family) for family in (HOME_FAMILY, 1, 4711, index_of(12))] == ["default", "g1", "g4711", "i12"]
+    for name, family in (("default", 0), ("g1", 1), ("g4711", 4711), ("g1.2", 1), ("g12.31", 12), ("i7", -7), ("i7.2", -7)):
         assert family_of("store", name) == family
 
 
-@pytest.mark.parametrize("name", ["", "g", "1", "h1", "g-1", "g1.", "g.2", "g1.2.3", "gx", "g1.x", "default.2", "G1"])
+@pytest.mark.parametrize("name", ["", "g", "1", "h1", "g-1", "g1.", "g.2", "g1.2.3", "gx", "g1.x", "default.2", "G1", "i", "i-1", "ix"])
 def test_what_none_of_ours_is_called_is_refused_with_where_it_is(name: str) -> None:
     # Property: a directory of somebody else's is not taken for a store.
     with pytest.raises(StoreFailed, match="somewhere/0 holds a column family"):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from shards.engine import Apart, Op, StoreFailed
+from shards.engine import Apart, Op, StoreFailed, index_of
 from shards.engine_memory import MemoryEngine
 from shards.layouts.paged_index.index import Bounds
 from shards.layouts.paged_index.pages import PAGE_PREFIX
@@ -159,7 +159,7 @@ def test_the_index_is_on_disk_and_in_no_record() -> None:
     ops = write(engine, layout, [b"d/%d" % (position % 7) for position in range(1, 200)])
     assert not [key for _, key, _ in ops if key.startswith(PAGE_PREFIX)]
     work(layout, 200)
-    assert engine.scan(1, PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 10)
+    assert engine.scan(index_of(1), PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 10)
 
 
 @pytest.mark.needs("interpreted")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shards.engine import Op
+from shards.engine import Op, index_of
 from shards.engine_memory import MemoryEngine
 from shards.layouts.paged_index.index import Bounds
 from shards.layouts.paged_index.pages import PAGE_PREFIX, decode_page
@@ -91,6 +91,33 @@ def test_pages_that_were_folded_are_deleted_also_when_a_process_ends_in_between(
             pass
         (found,) = layout._index._streams.values()
         (segment,) = found.segments
-        pages = engine.scan(1, PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 10_000)
+        pages = engine.scan(index_of(1), PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 10_000)
         assert {int.from_bytes(key[18:22], "big") for key, _ in pages} == {segment.number}
         assert sum(len(decode_page(key, value).hashes) for key, value in pages) == index.position
+
+
+def test_a_generation_whose_index_is_among_its_messages_keeps_it_there() -> None:
+    # Property: stores of before need no conversion, and nothing of an index is in two places.
+    bounds = Bounds(run_entries=16, flush_runs=2, slice_entries=64, page_entries=4)
+    index = Index(bounds)
+    index.put(200, 1)
+    index.work(1_000)
+    engine = index.engine
+    rows = engine.scan(index_of(1), b"", b"\xff", 10_000)
+    engine.drop_family(index_of(1))
+    engine.write([(1, key, value) for key, value in rows])
+    index.layout = PageStream.open(engine, 1, LayoutOptions((None, 0)), bounds)
+    index.put(200, 1)
+    index.layout.seal()
+    index.work(10_000)
+    assert not engine.has_family(index_of(1)) and index.segments() == [[400]]
+    pages = engine.scan(1, PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 10_000)
+    assert sum(len(decode_page(key, value).hashes) for key, value in pages) == 400
+
+
+def test_a_store_without_an_index_gets_none() -> None:
+    # Property: a family costs memory and files: it is made when the first page is.
+    index = Index(Bounds(run_entries=1_000))
+    index.put(500, 3)
+    index.work(1_000)
+    assert not index.engine.has_family(index_of(1))

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from rocksdict import Rdict
 
-from shards import salvage
+from shards import salvage, suspects
 from shards.backends import OnDamage
-from shards.engine import HOME_FAMILY, StoreDamaged
+from shards.engine import HOME_FAMILY, StoreDamaged, index_of
 from shards.engine_rocks import RocksEngine
 from shards.options import StoreOptions
 from shards.salvage import open_store
@@ -97,6 +97,55 @@ def test_a_sealed_generation_with_a_broken_file_is_put_aside_and_the_rest_is_ser
     assert kept.exists() == (hurt is not damage.missing)
     with Opened(path, "strict") as opened:
         assert opened.store.lost_at_open == (SEALED,), "what was put aside is settled"
+
+
+def with_an_index(path: Path, generation: int) -> str:
+    """The one data file of the index that this generation has from now on."""
+    engine = RocksEngine(str(path))
+    engine.create_family(index_of(generation))
+    engine.write([(index_of(generation), b"page %d" % number, b"entries" * 20) for number in range(50)])
+    engine.close()
+    engine = RocksEngine(str(path))
+    (name,) = engine.tables(index_of(generation))
+    engine.close()
+    return name
+
+
+@pytest.mark.parametrize("generation", [SEALED, CURRENT])
+@pytest.mark.parametrize("hurt", FILE_HURTS.values(), ids=FILE_HURTS)
+def test_an_index_with_a_broken_file_goes_alone(one: Made, tmp_path: Path, hurt: Hurt, generation: int) -> None:
+    # Property: it is derived from the messages, so nothing is lost, not even where its generation could not go.
+    path = copy(one.closed, tmp_path / "store")
+    name = with_an_index(path, generation)
+    hurt(path / name)
+    assert name in refused(path, "strict")
+    for opening in range(2):
+        with Opened(path) as opened:
+            assert (f"the index of generation {generation} is put aside" in opened.said and name in opened.said) == (opening == 0)
+            assert not opened.store.lost_at_open and not opened.engine.has_family(index_of(generation))
+            assert {g: read_all(opened.store, g) for g in (1, 2, 3)} == one.wanted
+    assert (path / "quarantine" / f"i{generation}" / name).exists() == (hurt is not damage.missing)
+
+
+def test_an_index_whose_file_was_met_broken_goes_at_the_next_opening(one: Made, tmp_path: Path) -> None:
+    # Property: until then the generation is not read, as ever; from then on it is.
+    path = copy(one.closed, tmp_path / "store")
+    name = with_an_index(path, SEALED)
+    suspects.note(str(path), f"get: Corruption: block checksum mismatch in {path / name}")
+    with Opened(path) as opened:
+        assert "the index of generation 1 is put aside" in opened.said and not opened.engine.has_family(index_of(SEALED))
+        assert {g: read_all(opened.store, g) for g in (1, 2, 3)} == one.wanted
+
+
+def test_an_index_does_not_outlive_a_generation_that_is_put_aside(one: Made, tmp_path: Path) -> None:
+    # Property: one that is made again under the same number begins with none.
+    path = copy(one.closed, tmp_path / "store")
+    with_an_index(path, SEALED)
+    (name,) = one.tables[SEALED]
+    damage.short(path / name)
+    with Opened(path) as opened:
+        assert opened.store.lost_at_open == (SEALED,) and not opened.engine.has_family(index_of(SEALED))
+    assert not [name for name in Rdict.list_cf(str(path)) if name.startswith("i")]
 
 
 def test_a_generation_whose_family_was_made_twice_is_put_aside_as_any_other(tmp_path: Path) -> None:

@@ -45,6 +45,9 @@ class LateEngine:
     def families(self) -> list[int]:
         return self._shown.families()
 
+    def has_family(self, family: int) -> bool:
+        return self._shown.has_family(family)
+
     def create_family(self, family: int) -> None:
         self._disk.create_family(family)
         self._shown.create_family(family)

@@ -21,10 +21,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from shards.engine import Engine, Op
+from shards.engine import Engine, Op, index_of
 from shards.layouts.joining import Moves
 from shards.layouts.paged_index.merging import Merge, RunSource, SegmentSource, Source
-from shards.layouts.paged_index.pages import PAGE_ENTRIES_MAX, IndexState, Segment, segment_prefix
+from shards.layouts.paged_index.pages import PAGE_ENTRIES_MAX, STATE_PREFIX, STATES_END, IndexState, Segment, segment_prefix
 from shards.layouts.paged_index.postings import Intersection, Postings
 from shards.layouts.paged_index.stream_index import ReadStream, StreamIndex
 from shards.layouts.port import Stream
@@ -57,9 +57,10 @@ class Bounds:
 
 class PagedIndex:
     def __init__(self, engine: Engine, family: int, read: ReadStream, there: Iterable[Leaf] | None, bounds: Bounds) -> None:
-        """there: the streams that the family may already have messages of; None: any, for who reads beside the one that writes."""
+        """family: of the messages. there: the streams that it may already have messages of; None: any, for who reads beside the one that
+        writes."""
         self._engine = engine
-        self._family = family
+        self._family = family if _among_messages(engine, family) else index_of(family)
         self._read = read
         self._bounds = bounds
         self._streams: dict[bytes, StreamIndex] = {}
@@ -194,6 +195,8 @@ class PagedIndex:
         return False
 
     def _begin(self, job: _Job) -> None:
+        if not self._engine.has_family(self._family):
+            self._engine.create_family(self._family)
         self._job = job
         self._step(job)
 
@@ -331,6 +334,11 @@ class _Job:
         segments = (*state.segments[: self._first], made, *state.segments[self._end :])
         garbage = (*state.garbage, *[segment.number for segment in self._segments])
         return IndexState(state.covered, self._number + 1, segments, garbage)
+
+
+def _among_messages(engine: Engine, family: int) -> bool:
+    """Whether a generation has its index in its own family, as all had before there were families of indexes: it stays there."""
+    return bool(engine.scan(family, STATE_PREFIX, STATES_END, 1))
 
 
 def _page_keys(engine: Engine, family: int, prefix: bytes, pages_max: int) -> list[bytes]:

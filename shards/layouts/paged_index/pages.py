@@ -1,7 +1,8 @@
 """The rows of the deferred index: pages of (hash, position) in sorted segments, and one state row for each stream.
 
-All keys begin with seven zero bytes, so they lie apart from all messages; the rows are local and derived, so whatever compares
-replicas leaves this range out. Keys big-endian, values little-endian (docs/formats.md, "Generation, layout record_batch"):
+They are in the family of the index. All keys begin with seven zero bytes, so they lie apart from all messages in generations that were
+begun before there were such families, and have them in their own. Keys big-endian, values little-endian (docs/formats.md, "Generation,
+layout record_batch"):
 
     state   0[7] 02 | static[8]
             -> 0x41 | levels u8 | 0 u16 | crc u32 | covered u64 | next segment u32 | s u16 | g u16 | segment[s] | garbage u32[g]
@@ -25,7 +26,7 @@ from shards.engine import StoreDamaged
 from shards.lts import RESERVED_PREFIX
 
 STATE_PREFIX = RESERVED_PREFIX + b"\x02"
-PAGE_PREFIX = RESERVED_PREFIX + b"\x03"
+STATES_END = PAGE_PREFIX = RESERVED_PREFIX + b"\x03"
 PAGE_ENTRIES_MAX = 256
 
 _PAGE = 0x31

@@ -78,7 +78,7 @@ class StreamIndex:
         """What is of it on disk is known then."""
         if not self.loaded and self._loading_from < 0:
             key = state_key(self.static)
-            row = engine.get(family, key)
+            row = engine.get(family, key) if engine.has_family(family) else None
             self.state = NO_INDEX if row is None else decode_state(key, row, self.levels)
             self._loading_from = self.state.covered
 
