@@ -14,6 +14,7 @@ from shards.engine_rocks import RocksEngine
 from shards.layouts.registry import LAYOUTS
 from shards.messages import encode_message
 from shards.options import StoreOptions
+from shards.salvage import open_store
 from shards.store import Store
 from tests.golden.make import HERE, THEN, digest
 from tests.shards.topic_model import matches
@@ -138,6 +139,25 @@ def test_the_classes_of_a_former_commit_are_what_they_were(name: str, tmp_path: 
 
 def kept_since(store: Store, generation: int) -> int:
     return next(info.since for info in store.generations() if info.id == generation)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("-apart")])
+def test_an_index_that_was_lost_is_made_anew(name: str, tmp_path: Path) -> None:
+    # Property: also that of a sealed generation, and until then everything is found without it.
+    engine = unpacked(name, tmp_path)
+    table = max(engine.tables(index_of(1)))
+    engine.close()
+    (tmp_path / "store" / table).unlink()
+    engine = open_store(str(tmp_path / "store"))
+    assert not engine.has_family(index_of(1)) and any("the index of generation 1" in said for said in engine.damage_found)
+    store, lines = Store.open(engine, StoreOptions()), expected(name)
+    check(store, lines, lines[-1][0])
+    while store.idle_work(lines[-1][0]):
+        pass
+    assert engine.has_family(index_of(1))
+    check(store, lines, lines[-1][0])
+    engine.close()
 
 
 def test_every_layout_has_a_golden_store() -> None:
