@@ -30,7 +30,7 @@ def family_of(path: str, name: str) -> int:
     if name == HOME_NAME:
         return HOME_FAMILY
     prefix, (number, *times) = name[:1], name[1:].split(".")
-    if prefix in (_PREFIX, _INDEX_PREFIX) and len(times) <= 1 and all(each.isdecimal() for each in (number, *times)):
+    if prefix in (_PREFIX, _INDEX_PREFIX) and len(times) <= 1 and all(each.isdecimal() for each in (number, *times)) and int(number):
         return int(number) if prefix == _PREFIX else index_of(int(number))
     raise StoreFailed(f"{path} holds a column family {name!r}: it is not a store of this program")
 

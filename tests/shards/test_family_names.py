@@ -19,7 +19,9 @@ def test_a_family_has_its_number_for_a_name() -> None:
         assert family_of("store", name) == family
 
 
-@pytest.mark.parametrize("name", ["", "g", "1", "h1", "g-1", "g1.", "g.2", "g1.2.3", "gx", "g1.x", "default.2", "G1", "i", "i-1", "ix"])
+@pytest.mark.parametrize(
+    "name", ["", "g", "1", "h1", "g-1", "g1.", "g.2", "g1.2.3", "gx", "g1.x", "default.2", "G1", "g0", "i", "i-1", "i0", "ix"]
+)
 def test_what_none_of_ours_is_called_is_refused_with_where_it_is(name: str) -> None:
     # Property: a directory of somebody else's is not taken for a store.
     with pytest.raises(StoreFailed, match="somewhere/0 holds a column family"):
