@@ -53,6 +53,9 @@ def test_the_page_says_what_was_missed() -> None:
     assert "| write | 0.70 | 0.6 | 7.00 | 10.00 | missed |" in page
     assert default_sentence("skipstream") in page
     assert not choice[0].holds and choice[1].holds
+    one = Wanted("one device", 1.2, 1.3, 5.0, 5.0, (3.0, 1.0, 1.2))
+    page = render("Measured.", "skipstream", {"pagestream": [one]}, [], ("record_batch", "skipstream"))
+    assert "| one device | 1.20 (3.00, 1.00, 1.20) | 1.3 | 5.00 | 5.00 |  |" in page and "600,000, 800,000" in page
 
 
 def test_the_page_of_the_documentation_names_the_default() -> None:

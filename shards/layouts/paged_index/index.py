@@ -1,7 +1,7 @@
 """The deferred index of one generation over the varying levels of its streams.
 
 New entries are kept in RAM; when a stream has enough, they are written as a sorted segment, in slices, and the row that says so
-comes last. Segments of like size are folded into one when there are eight; when the generation is sealed, all of a stream are. Of a
+comes last. Segments of like size are folded into one when there are four; when the generation is sealed, all of a stream are. Of a
 stream with few messages nothing is written: making its entries anew from them is cheaper than a page.
 
 What is written is derived from committed messages only, so whatever a crash leaves is true: a segment that no state row names is
@@ -45,7 +45,7 @@ class Bounds:
     run_entries: int = 8192
     flush_runs: int = 8
     ram_entries_max: int = 262_144
-    fold_segments: int = 8
+    fold_segments: int = 4
     slice_entries: int = 8192
     slice_pages: int = 64
     slice_messages: int = 512
