@@ -53,7 +53,7 @@ def store_options(config: Config) -> StoreOptions:
     messages = config.durable_storage.messages
     layout, classes = messages.layout, messages.classes
     return StoreOptions(
-        layout=messages.layout.type,
+        layout=messages.layout_type,
         thresholds=tuple(layout.wildcard_thresholds),
         bits_per_topic_level=layout.bits_per_topic_level,
         epoch_bits=layout.epoch_bits,

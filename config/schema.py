@@ -353,7 +353,7 @@ class Config(Section):
         if wanting := self.cluster.wanting():
             raise conflict(f"cluster.{wanting[0]}", f"{wanting[1]} while n_sites is {sites}")
         if self.durable_storage.messages.layout.type in ("pagestream", "record_batch"):
-            raise conflict("durable_storage.messages.layout.type", f'"skipstream" or "wildcard_optimized" while n_sites is {sites}')
+            raise conflict("durable_storage.messages.layout.type", f'"auto", "skipstream" or "wildcard_optimized" while n_sites is {sites}')
         if self.durable_storage.messages.backend not in ("builtin_local", "rocksdb"):
             raise conflict("durable_storage.messages.backend", f'"builtin_local" or "rocksdb" while n_sites is {sites}')
         # Of auto the most that it can be: what a store has is known when it is opened.

@@ -43,14 +43,14 @@ class LocalWriteBuffer(Section):
 
 
 class Layout(Section):
-    type: Literal["skipstream", "wildcard_optimized_v2", "pagestream", "record_batch", "wildcard_optimized"] = setting(
-        "skipstream",
-        "How messages lie in the store. skipstream: in order of their position, with an index key for each varying level of the topic; "
-        "the second name is EMQX's word for the same. pagestream: with an index that is written later instead, in pages. record_batch: "
-        "many messages of a topic in one value, and such pages. wildcard_optimized: in order of epochs, and in an epoch in order of the "
-        "varying levels; sessions that are behind what `tail_cache_bytes` holds get what is new when its epoch is over. docs/layouts.md "
-        "says what each costs. A change applies to generations made from then on. With several sites neither pagestream nor record_batch: "
-        "their index is of one site.",
+    type: Literal["auto", "pagestream", "skipstream", "wildcard_optimized_v2", "record_batch", "wildcard_optimized"] = setting(
+        "auto",
+        "How messages lie in the store. auto: pagestream, or with several sites skipstream. pagestream: in order of their position, with "
+        "an index over the varying levels of the topic that is written later, in pages. skipstream: with an index key for each of them "
+        "instead; wildcard_optimized_v2 is EMQX's word for it. record_batch: many messages of a topic in one value, and such pages. "
+        "wildcard_optimized: in order of epochs, and in an epoch in order of the varying levels; sessions that are behind what "
+        "`tail_cache_bytes` holds get what is new when its epoch is over. docs/layouts.md says what each costs. A change applies to "
+        "generations made from then on. With several sites neither pagestream nor record_batch: their index is of one site.",
         effect="with the next generation",
     )
     wildcard_thresholds: tuple[Whole, ...] = setting(
@@ -212,6 +212,13 @@ class Messages(Section):
         check_classes("classes", self.classes)
         check_filters("capture", self.capture)
         return self
+
+    @property
+    def layout_type(self) -> str:
+        """Of new generations; auto is what it stands for."""
+        if self.layout.type != "auto":
+            return self.layout.type
+        return "pagestream" if self.n_sites == 1 else "skipstream"
 
     @property
     def copies(self) -> int:

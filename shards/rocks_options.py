@@ -24,7 +24,7 @@ from rocksdict import (
 
 from shards.engine import HOME_FAMILY
 
-MERGED_RUNS = 23
+MERGED_RUNS = 20
 """Fewer make reading cheaper, as every read looks into all of them, and writing dearer: at 8 a message is written again three times, and at
 12 twice. A run is some 40,000 messages of one varying level and 27,000 of three. Each merge leaves one run more that stays, so the next is
 of one less: all are merged for the second time after 23 * 24 / 2 runs, eleven million messages of one varying level; at 20 it is eight."""

@@ -27,7 +27,7 @@ WITH_BIT_FIELDS = frozenset({"wildcard_optimized"})
 DERIVING = frozenset({"pagestream", "record_batch"})
 """Whose index is written later, in idle work, on the one site that has it."""
 
-ALIASES = {"auto": "skipstream", "wildcard_optimized_v2": "skipstream"}
+ALIASES = {"auto": "pagestream", "wildcard_optimized_v2": "skipstream"}
 """Name in the configuration -> name in a row."""
 
 

@@ -126,8 +126,12 @@ def test_store_qos0_reaches_all_three() -> None:
 
 
 def test_a_layout_and_the_options_of_its_keys_reach_the_store() -> None:
-    """Every type that the configuration takes is a layout that there is, and what it takes by itself is what a store is given without."""
-    assert store_options(load(environ={})) == StoreOptions(layout_named("auto"))
+    """Every type that the configuration takes is a layout that there is; auto is the same on both sides, and depends on the sites."""
+    assert store_options(load(environ={})) == StoreOptions("pagestream")
+    assert layout_named("auto") == "pagestream"
+    sites = ("durable_storage.messages.n_sites=3", 'register.endpoints=["http://127.0.0.1:2379"]', "cluster.secret=env:WORD")
+    several = load(sets=(*sites, "cluster.listen=127.0.0.1:7883"), environ={"WORD": "w"})
+    assert store_options(several) == StoreOptions("skipstream")
     sets = ("type=wildcard_optimized", "wildcard_thresholds=[7]", "bits_per_topic_level=32", "epoch_bits=17", "topic_index_bytes=6")
     config = load(sets=tuple(f"durable_storage.messages.layout.{name}" for name in sets), environ={})
     assert store_options(config) == StoreOptions("wildcard_optimized", (7,), 32, 17, 6)

@@ -92,7 +92,7 @@ def test_info_shows_what_a_running_broker_has_written_a_moment_ago(kept: Kept) -
     assert shard["position"] == kept.last and not shard["age_suspended"] and shard["lost"] == []
     assert [(one["generation"], one["until"]) for one in shard["generations"]] == [(1, 5), (2, None)]
     assert shard["rows"]["subscriptions"] == shard["rows"]["places"] == 1
-    assert "generation    2  skipstream" in kept.run("info").stdout
+    assert "generation    2  pagestream" in kept.run("info").stdout
 
 
 def test_generations_are_shown_with_their_class_and_go_by_its_period(kept: Kept) -> None:
@@ -105,7 +105,7 @@ def test_generations_are_shown_with_their_class_and_go_by_its_period(kept: Kept)
     kept.age(9 * HOUR_MS)
     (shard,) = kept.ask("info")
     assert [one["class"] for one in shard["generations"]] == ["default", "default", "gold", "default", "gold"]
-    assert "generation    3  gold     skipstream" in kept.run("info").stdout
+    assert "generation    3  gold     pagestream" in kept.run("info").stdout
     for command in (("explain", "#"), ("retention", "--dry-run")):
         rows = kept.ask(*command)
         expires = {row["generation"]: row["expires"] for row in rows if row["generation"] in (2, 3)}

@@ -41,7 +41,7 @@ def test_what_may_change_is_in_force_and_the_rest_is_as_it_was() -> None:
     assert later[:2] == ["gateway.count", "durable_storage.messages.store_qos0"] and "zones.new.users" in later
     expected = made("durable_storage.messages.layout.type=record_batch", "durable_storage.messages.generation_length=2s", "log.level=debug")
     assert found.config == expected
-    assert str(found.applied[1]) == 'durable_storage.messages.layout.type: "skipstream" -> "record_batch"'
+    assert str(found.applied[1]) == 'durable_storage.messages.layout.type: "auto" -> "record_batch"'
     again = changes(found.config, wanted, 1)
     assert again.applied == [] and again.found == tuple(found.at_next_start) and again.config == found.config
 

@@ -32,7 +32,7 @@ TLS = ("cluster.tls.ca=/ca.pem", "cluster.tls.cert=/c.pem", "cluster.tls.key=/c.
         (
             (*THREE, HERE, f"{MESSAGES}.layout.type=record_batch"),
             f"{MESSAGES}.layout.type",
-            '"skipstream" or "wildcard_optimized" while n_sites is 3',
+            '"auto", "skipstream" or "wildcard_optimized" while n_sites is 3',
         ),
         ((*THREE, HERE, f"{MESSAGES}.backend=memory"), f"{MESSAGES}.backend", '"builtin_local" or "rocksdb" while n_sites is 3'),
         ((*THREE, THERE), "cluster.tls.ca", "an absolute path, as tls.cert and tls.key do, since 10.0.0.1:7883 is no loopback address"),

@@ -16,7 +16,7 @@ SPELLED = {
     "gateway.count": r"\bgateway_count\(",
     "log.level": r"\blog\.level\b",
     "log.format": r"\blog\.format\b",
-    "durable_storage.messages.layout.type": r"\blayout\.type\b",
+    "durable_storage.messages.layout.type": r"\bmessages\.layout_type\b",
 }
 
 
