@@ -73,12 +73,12 @@ Scenario = Callable[[Setting, Options], list[Result]]
 
 def fan_in(setting: Setting, options: Options) -> list[Result]:
     """All publishers to one online session."""
-    return [_online("fan-in", setting, options, _spread_topics(options.publishers, options.topics), [None])]
+    return [_online("fan-in", setting, options, spread_topics(options.publishers, options.topics), [None])]
 
 
 def fan_out(setting: Setting, options: Options) -> list[Result]:
     """One publisher to as many online sessions as there would be publishers."""
-    return [_online("fan-out", setting, options, _spread_topics(1, options.topics), [None] * options.publishers)]
+    return [_online("fan-out", setting, options, spread_topics(1, options.topics), [None] * options.publishers)]
 
 
 def pairs(setting: Setting, options: Options) -> list[Result]:
@@ -90,13 +90,13 @@ def pairs(setting: Setting, options: Options) -> list[Result]:
 def latency(setting: Setting, options: Options) -> list[Result]:
     """One publisher at a fixed rate to one online session."""
     at_once = replace(options, coalesce_us=0)
-    return [_online("latency", setting, at_once, _spread_topics(1, options.topics), [None], rate_per_s=options.rate_per_s)]
+    return [_online("latency", setting, at_once, spread_topics(1, options.topics), [None], rate_per_s=options.rate_per_s)]
 
 
 def single(setting: Setting, options: Options) -> list[Result]:
     """One publisher with one message outstanding at a time, to one online session."""
     one_by_one = replace(options, window=1, coalesce_us=0)
-    return [_online("single", setting, one_by_one, _spread_topics(1, options.topics), [None])]
+    return [_online("single", setting, one_by_one, spread_topics(1, options.topics), [None])]
 
 
 def ingest(setting: Setting, options: Options) -> list[Result]:
@@ -131,8 +131,10 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
 }
 
 
-def _spread_topics(publishers: int, topics: int) -> Topics:
-    return {number: list(range(topics)) for number in range(publishers)}
+def spread_topics(publishers: int, topics: int) -> Topics:
+    """Each begins elsewhere, so that a run of fewer messages than topics for each publisher has all of them as well."""
+    firsts = [number * topics // publishers for number in range(publishers)]
+    return {number: [*range(first, topics), *range(first)] for number, first in enumerate(firsts)}
 
 
 def _publishers(setting: Setting, options: Options, topics_of: Topics, messages_max: int, rate_per_s: float) -> list[PublisherPlan]:
@@ -221,7 +223,7 @@ def _online(
 def _offline(name: str, setting: Setting, options: Options, count: int, *, seconds: float, messages: int, drain_measured: bool) -> Result:
     """A store for `count` offline sessions; then some of them come back and are verified."""
     topics = count if options.own_topics else options.topics
-    topics_of = _spread_topics(options.publishers, topics)
+    topics_of = spread_topics(options.publishers, topics)
     if options.own_topics:
         filters: list[int | None] = list(range(count))
     else:

@@ -6,7 +6,8 @@ number here, and a filter that nobody shares is an entry in a dict.  Checks no s
 What always holds:
 1. a node is a number when one filter ends there and none goes on: that of `prefix/#` when it is above 0, that of `prefix` when it is below;
 2. any other node is a dict by level, in which `#` stands for the number of `prefix/#` and None for that of `prefix`;
-3. no number is 0, and no dict but the root is empty.
+3. no number is 0, and no dict but the root is empty;
+4. what begins with one of `_prefixes`, and not with `$`, matches.
 """
 
 from __future__ import annotations
@@ -17,22 +18,26 @@ from typing import Any, TypeAlias, cast
 _Node: TypeAlias = int | dict[bytes | None, Any]
 _Inner: TypeAlias = dict[bytes | None, Any]
 _BELOW, _PLUS = b"#", b"+"
+_PREFIXES_MAX = 8
+"""Few are enough, since what matches most is few filters, and each is compared with every topic."""
 
 
 class FilterCounts:
     """A bag of topic filters, asked by topic name."""
 
-    __slots__ = ("_count", "_root")
+    __slots__ = ("_count", "_prefixes", "_root")
 
     def __init__(self) -> None:
         self._root: _Inner = {}
         self._count = 0
+        self._prefixes: tuple[bytes, ...] = ()
 
     def __len__(self) -> int:
         """Filters, each as often as it was added."""
         return self._count
 
-    def add(self, topic_filter: bytes) -> None:
+    def add(self, topic_filter: bytes) -> bool:
+        """Whether it was not there yet."""
         *levels, last = topic_filter.split(b"/")
         kind: bytes | None = _BELOW
         if last != _BELOW:
@@ -45,20 +50,24 @@ class FilterCounts:
             above = level
         self._count += 1
         if above is None:
-            node[_BELOW] = node.get(_BELOW, 0) + 1
-            return
+            before = node.get(_BELOW, 0)
+            node[_BELOW] = before + 1
+            return not before
         one = 1 if kind else -1
         there = node.get(above)
         if there is None:
             node[above] = one
-        elif isinstance(there, int) and (there > 0) == (one > 0):
+            return True
+        if isinstance(there, int) and (there > 0) == (one > 0):
             node[above] = there + one
-        else:
-            inner = _opened(node, above)
-            inner[kind] = inner.get(kind, 0) + 1
+            return False
+        inner = _opened(node, above)
+        before = inner.get(kind, 0)
+        inner[kind] = before + 1
+        return not before
 
-    def remove(self, topic_filter: bytes) -> None:
-        """Once. Raises KeyError when it is not there."""
+    def remove(self, topic_filter: bytes) -> bool:
+        """Once. Whether that was the last of it. Raises KeyError when it is not there."""
         *levels, last = topic_filter.split(b"/")
         kind: bytes | None = _BELOW
         if last != _BELOW:
@@ -81,39 +90,53 @@ class FilterCounts:
                 raise KeyError(topic_filter)
         holder[key] -= 1 if holder[key] > 0 else -1
         self._count -= 1
-        if not holder[key]:
+        if holder[key]:
+            return False
+        self._prefixes = ()
+        del holder[key]
+        while not holder and path:
+            holder, key = path.pop()
             del holder[key]
-            while not holder and path:
-                holder, key = path.pop()
-                del holder[key]
+        return True
 
     def matches_any(self, topic: bytes) -> bool:
         """Whether one of the filters matches this topic."""
+        plain = topic[:1] != b"$"
+        if plain and topic.startswith(self._prefixes):
+            return True
         levels = topic.split(b"/")
         nodes: list[_Node] = [self._root]
-        if topic[:1] == b"$":
+        if not plain:
             # A wildcard in the first level does not match these topics [MQTT-4.7.2-1].
             if levels[0] not in self._root:
                 return False
             nodes = [self._root[levels.pop(0)]]
-        for level in levels:
+        for depth, level in enumerate(levels):
             following: list[_Node] = []
+            # As long as `plain`, the first is where one comes to without `+`.
+            first = nodes[0]
             for node in nodes:
-                if isinstance(node, int):
-                    if node > 0:
-                        return True
-                    continue
-                if _BELOW in node:
+                if node > 0 if isinstance(node, int) else _BELOW in node:
+                    if plain and node is first:
+                        self._remember(levels[:depth])
                     return True
+                if isinstance(node, int):
+                    continue
                 if level in node:
                     following.append(node[level])
                 if _PLUS in node:
                     following.append(node[_PLUS])
+            plain = plain and not isinstance(first, int) and level in first
             if not following:
                 return False
             nodes = following
         # `a/#` matches `a` as well.
         return any(isinstance(node, int) or _BELOW in node or None in node for node in nodes)
+
+    def _remember(self, levels: list[bytes]) -> None:
+        """That these and `#` are a filter, so that the next topic below is one comparison."""
+        if len(self._prefixes) < _PREFIXES_MAX:
+            self._prefixes += (b"".join([level + b"/" for level in levels]),)
 
     def counts(self) -> Iterator[tuple[bytes, int]]:
         """Every filter, and how often it was added; do not change it meanwhile."""

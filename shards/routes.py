@@ -34,6 +34,7 @@ CAPTURE_OF_SETTINGS = ""
 class Routes:
     def __init__(self, engine: Engine, capture: Iterable[bytes] = ()) -> None:
         self.generation = 1
+        """Changes with every answer of `wanted` that changes, so not with one session more, or less, on a filter."""
         self._literal: dict[int, int] = {}
         self._wild = FilterCounts()
         self._count = 0
@@ -62,7 +63,6 @@ class Routes:
         self._captured[owner] = wanted
         if not wanted:
             del self._captured[owner]
-        self.generation += 1
 
     def add(self, draft: Draft, sub_id: int, topic_filter: bytes, client: bytes = b"") -> None:
         key = ROUTE + u64(sub_id)
@@ -79,7 +79,6 @@ class Routes:
         draft.delete(key)
         topic_filter: bytes = unpack_row(row)[0]
         self._count -= 1
-        self.generation += 1
         self._withdraw(topic_filter)
 
     def page(self, draft: Draft, home: int, after: int, count_max: int) -> list[tuple[int, bytes]]:
@@ -93,27 +92,31 @@ class Routes:
 
     def wanted(self, topic: bytes) -> bool:
         """Not cached: the shard keeps the answer with the topic and its generation."""
-        return (bool(self._literal) and _hash(topic) in self._literal) or self._wild.matches_any(topic)
+        return self._wild.matches_any(topic) or (bool(self._literal) and _hash(topic) in self._literal)
 
     def _remember(self, topic_filter: bytes) -> None:
         self._count += 1
-        self.generation += 1
         self._want(topic_filter)
 
     def _want(self, topic_filter: bytes) -> None:
         if _is_wildcard(topic_filter):
-            self._wild.add(topic_filter)
+            new = self._wild.add(topic_filter)
         else:
             hashed = _hash(topic_filter)
-            self._literal[hashed] = self._literal.get(hashed, 0) + 1
+            before = self._literal.get(hashed, 0)
+            self._literal[hashed] = before + 1
+            new = not before
+        self.generation += new
 
     def _withdraw(self, topic_filter: bytes) -> None:
         if _is_wildcard(topic_filter):
-            self._wild.remove(topic_filter)
-            return
-        hashed = _hash(topic_filter)
-        left = self._literal[hashed] - 1
-        if left:
-            self._literal[hashed] = left
+            last = self._wild.remove(topic_filter)
         else:
-            del self._literal[hashed]
+            hashed = _hash(topic_filter)
+            left = self._literal[hashed] - 1
+            last = not left
+            if left:
+                self._literal[hashed] = left
+            else:
+                del self._literal[hashed]
+        self.generation += last

@@ -18,6 +18,7 @@ from benchmarks.growth.measuring import PARTS, VARIANTS, Measuring
 from benchmarks.load import Record
 from benchmarks.page import filled
 from benchmarks.plot import Series, line_chart, nice_step
+from benchmarks.scenarios import spread_topics
 from benchmarks.workers import RunFailed
 from tests.benchmarks.samples import ran, record
 
@@ -128,3 +129,13 @@ def test_a_part_of_a_page_is_filled_and_the_rest_stays() -> None:
     assert filled(filled(page, "x", "new"), "x", "new") == filled(page, "x", "new")
     with pytest.raises(RunFailed, match="no part"):
         filled(page, "y", "new")
+
+
+@pytest.mark.parametrize(("publishers", "topics"), [(4, 100_000), (4, 10), (3, 100), (1, 5)])
+def test_a_run_of_as_many_messages_as_topics_has_all_of_them(publishers: int, topics: int) -> None:
+    """Each publisher has its part first, and the others behind it, in turn."""
+    spread = spread_topics(publishers, topics)
+    part = -(-topics // publishers)
+    assert {topic for mine in spread.values() for topic in mine[:part]} == set(range(topics))
+    for mine in spread.values():
+        assert mine == [(mine[0] + step) % topics for step in range(topics)]

@@ -25,15 +25,16 @@ class CountsMachine(RuleBasedStateMachine):
 
     @rule(topic_filter=near_filters())
     def add(self, topic_filter: bytes) -> None:
-        self.counts.add(topic_filter)
+        assert self.counts.add(topic_filter) is (topic_filter not in self.there)
         self.there.append(topic_filter)
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
         topic_filter = data.draw(st.sampled_from(self.there) if self.there else near_filters())
         if topic_filter in self.there:
-            self.counts.remove(topic_filter)
+            last = self.counts.remove(topic_filter)
             self.there.remove(topic_filter)
+            assert last is (topic_filter not in self.there)
         else:
             with pytest.raises(KeyError):
                 self.counts.remove(topic_filter)
@@ -76,3 +77,18 @@ def test_a_filter_of_its_own_is_an_entry_of_a_dict() -> None:
     counts.add(b"fleet/1/#")
     counts.add(b"fleet/2/+")
     assert counts._root == {b"fleet": {b"1": 1, b"2": {b"+": -1}}}
+
+
+def test_what_is_below_a_filter_that_matched_is_known_until_it_is_gone() -> None:
+    """One comparison, but neither for topics with $ nor below a filter with `+`."""
+    counts = FilterCounts()
+    for topic_filter in (b"#", b"+/a/#"):
+        counts.add(topic_filter)
+    assert counts.matches_any(b"x/a/b") and counts._prefixes == (b"",)
+    assert not counts.matches_any(b"$SYS/a/b")
+    counts.remove(b"#")
+    assert counts.matches_any(b"x/a/b") and not counts.matches_any(b"x/b") and not counts._prefixes
+    for number in range(20):
+        counts.add(b"%d/x/#" % number)
+        assert counts.matches_any(b"%d/x/y" % number)
+    assert counts._prefixes == tuple(b"%d/x/" % number for number in range(8))
