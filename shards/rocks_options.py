@@ -26,8 +26,9 @@ from shards.engine import HOME_FAMILY
 
 MERGED_RUNS = 20
 """Fewer make reading cheaper, as every read looks into all of them, and writing dearer: at 8 a message is written again three times, and at
-12 twice. A run is some 40,000 messages of one varying level and 27,000 of three. Each merge leaves one run more that stays, so the next is
-of one less: all are merged for the second time after 23 * 24 / 2 runs, eleven million messages of one varying level; at 20 it is eight."""
+12 twice. A run is some 42,000 messages of one varying level with an index key, and 50,000 without. Each merge leaves one run more that
+stays, so the next is of one less: all are merged for the second time after 20 * 21 / 2 runs, some ten million messages. With 23 the first
+million had no merge at all, and cost less than any that followed (docs/layouts.md)."""
 _ALL_MERGED_NEVER = 1_000_000
 """Per cent of what is out of date at which everything is merged into one run. There is next to nothing out of date in a generation, and
 RocksDB only estimates it, by the sizes of runs: at its own 200 it would merge everything whenever a generation has tripled."""

@@ -15,7 +15,7 @@ COMMITS = (1, 10, 100, 1000)
 
 
 def default_sentence(default: str) -> str:
-    return f"The default is `{default}`."
+    return f"The default is `{default}` with one site, and `{BASE}` with several."
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,17 @@ to the next generation, old ones stay as they were made. Every layout reads the 
 | layout | what it is | good for |
 |---|---|---|
 | `pagestream` | a key per message in the order of positions, and an index over the varying levels of its topic that is written later in \
-sorted pages | many topics, where the first million of a generation may be cheaper than those that follow |
+sorted pages | everything with one site, the more the more topics there are |
 | `skipstream` | a key per message in the order of positions, and an index key per varying level of its topic \
-| everything; what EMQX has |
+| several sites; what EMQX has |
 | `record_batch` | streams with varying levels: a key per message, and an index that is written later in sorted pages. Streams without: \
 batches of 16 to 64 messages when a commit has that many | many devices writing much, bulk reading of busy topics |
 | `wildcard_optimized` | keys of bit fields: epochs of time, and in an epoch in the order of the varying levels \
 | what EMQX 5.7 had; sessions that are behind the tail cache get what is new when its epoch is over |
 
-{sentence} Its index lies in the records, so with several sites all copies get it; the pages of `pagestream` and `record_batch`
-would be on one site only, and are refused there. In a cluster that begins with a backup of one site that had them they are read as
-ever, and another generation is begun at once.
+{sentence} The index of `skipstream` lies in the records, so all copies get it; the pages of
+`pagestream` and `record_batch` would be on one site only, and are refused there. In a cluster that begins with a backup of one site
+that had them they are read as ever, and another generation is begun at once.
 
 ## The choice
 
