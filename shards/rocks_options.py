@@ -19,16 +19,24 @@ from rocksdict import (
     DBCompressionType,
     DBRecoveryMode,
     Options,
+    UniversalCompactionStopStyle,
     UniversalCompactOptions,
 )
 
 from shards.engine import HOME_FAMILY
 
-MERGED_RUNS = 20
+MERGED_RUNS = 26
 """Fewer make reading cheaper, as every read looks into all of them, and writing dearer: at 8 a message is written again three times, and at
-12 twice. A run is some 42,000 messages of one varying level with an index key, and 50,000 without. Each merge leaves one run more that
-stays, so the next is of one less: all are merged for the second time after 20 * 21 / 2 runs, some ten million messages. With 23 the first
-million had no merge at all, and cost less than any that followed (docs/layouts.md)."""
+12 twice. A run is some 31,000 messages of one varying level with an index key, and 35,000 without. Each merge leaves one run more that
+stays, so the next is of one less, until what stays is like what comes: then all are merged, after some 300 runs, nine or ten million
+messages."""
+_LIKE_PERCENT, _LEAST_MERGED = 1_000, 8
+"""Runs are merged that lie beside one another, each at most so much larger or smaller than its neighbour, and so many at least. RocksDB's
+own rule takes a run as well when all newer ones are as large together. One run too many when a merge begins, or a merged run that is
+smaller than what it was made of, was enough for that, and then it took the next larger one too: in most stores of ten million everything
+was merged two or three times. With a lower percentage a run that is smaller than others, as a restart leaves one, parts its neighbours,
+and these are then merged a few at a time: in a model of 900 runs, of which 2 % are smaller, all is written 2.5 times by this rule, 7
+times with 300 %, and 2.6 times by RocksDB's own."""
 _ALL_MERGED_NEVER = 1_000_000
 """Per cent of what is out of date at which everything is merged into one run. There is next to nothing out of date in a generation, and
 RocksDB only estimates it, by the sizes of runs: at its own 200 it would merge everything whenever a generation has tripled."""
@@ -36,6 +44,9 @@ _BLOCK_BYTES = 8 << 10
 """Of the data files of a generation: what RocksDB reads, checks and decompresses at a time. With its own 4 KiB a scan of everything takes
 0.06 us of CPU a row more, of 0.5. With 16 KiB it would take another 0.04 less, but a message that is looked up alone and is in no cache
 8.6 us instead of 5.7; with 8 it is 6."""
+_INDEX_FILE_BYTES, _INDEX_LEVEL_BYTES = 2 << 20, 8 << 20
+"""Of an index: its data files, and all of them in the first of its levels. With RocksDB's own 64 and 256 MiB an index was one file, and
+written again whole four times for each million messages: of the tenth million that was 1.7 us each, as much as merging the messages."""
 _SLOWED_RUNS, _STOPPED_RUNS = 64, 128
 """RocksDB delays a write, and the loop with it, when so many runs wait to be merged. Only one merge is made at a time, and a large
 one takes a while, in which the load goes on: its own 20 and 36 would be met by an ordinary peak. More runs only make reading dearer."""
@@ -46,7 +57,7 @@ class RocksOptions:
     """Sizes in bytes. A shard holds the block cache, and what is written and not flushed: at most ``wal_bytes_max`` over all families,
     and ``write_buffers_max`` buffers of one family. A family that is only there takes some 0.2 MiB."""
 
-    write_buffer_bytes: int = 16 << 20
+    write_buffer_bytes: int = 12 << 20
     write_buffers_max: int = 4
     """When all of a family's are full, writes wait for a flush. RocksDB's own 2 leave a peak less than a second."""
     block_cache_bytes: int = 64 << 20
@@ -117,16 +128,27 @@ def generation_options(options: RocksOptions, cache: Cache) -> Options:
     made.set_compaction_style(DBCompactionStyle.universal())
     merging = UniversalCompactOptions()
     merging.max_size_amplification_percent = _ALL_MERGED_NEVER
+    merging.stop_style = UniversalCompactionStopStyle.similar()
+    merging.size_ratio = _LIKE_PERCENT
+    merging.min_merge_width = _LEAST_MERGED
     made.set_universal_compaction_options(merging)
     made.set_level_zero_file_num_compaction_trigger(MERGED_RUNS)
     return made
 
 
+def index_options(options: RocksOptions, cache: Cache) -> Options:
+    """Of the family of a generation's index. Its pages are folded into others and deleted, and each read of a single device looks for some
+    of them: merged in levels, there are few files to look into, and those that are mostly deletions are compacted soon."""
+    made = home_options(options, cache)
+    # Hashes are not compressible. Trying it was half of what merging cost, and of a page that is read.
+    made.set_compression_type(DBCompressionType.none())
+    made.set_target_file_size_base(_INDEX_FILE_BYTES)
+    made.set_max_bytes_for_level_base(_INDEX_LEVEL_BYTES)
+    return made
+
+
 @dataclass(frozen=True, slots=True)
 class FamilyOptions:
-    """index: of a generation. Its pages are folded into others and deleted, and each read of a single device looks for some of them: merged
-    in levels, there are few files to look into, and those that are mostly deletions are compacted soon."""
-
     home: Options
     generation: Options
     index: Options
@@ -139,4 +161,4 @@ class FamilyOptions:
 
 
 def options_of_families(options: RocksOptions, cache: Cache) -> FamilyOptions:
-    return FamilyOptions(home_options(options, cache), generation_options(options, cache), home_options(options, cache))
+    return FamilyOptions(home_options(options, cache), generation_options(options, cache), index_options(options, cache))

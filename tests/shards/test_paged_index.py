@@ -68,6 +68,22 @@ def test_an_entry_is_written_again_only_when_its_segment_grows_by_a_factor(folde
     assert index.engine.entries / index.position < written
 
 
+def test_large_segments_wait_until_there_are_twice_as_many() -> None:
+    # Property: what is dear to write again is written again more rarely, and a reader still has few of them to seek in.
+    written = {}
+    for large in (128, 1 << 30):
+        bounds = Bounds(run_entries=16, flush_runs=2, slice_entries=64, page_entries=4, fold_segments=4, large_segment=large)
+        index = Index(bounds)
+        most = 0
+        for _ in range(600):
+            index.put(32, 1)
+            index.work(1_000)
+            most = max(most, len(index.segments()[0]))
+        written[large] = index.engine.entries / index.position
+        assert most < (24 if large == 128 else 16)
+    assert written[128] < 0.85 * written[1 << 30]
+
+
 def test_a_stream_that_is_written_to_all_the_time_is_not_written_out_whole_for_ever() -> None:
     # Property: to make room all entries of then go to the disk; those that have come meanwhile wait until they are a segment's worth.
     index = Index(Bounds(run_entries=64, flush_runs=8, ram_entries_max=1_000, slice_entries=16, page_entries=16))

@@ -1,8 +1,8 @@
 """The deferred index of one generation over the varying levels of its streams.
 
 New entries are kept in RAM; when a stream has enough, they are written as a sorted segment, in slices, and the row that says so
-comes last. Segments of like size are folded into one when there are four; when the generation is sealed, all of a stream are. Of a
-stream with few messages nothing is written: making its entries anew from them is cheaper than a page.
+comes last. Segments of like size are folded into one when there are four, or eight of large ones; when the generation is sealed, all of
+a stream are. Of a stream with few messages nothing is written: making its entries anew from them is cheaper than a page.
 
 What is written is derived from committed messages only, so whatever a crash leaves is true: a segment that no state row names is
 overwritten, and entries that no segment covers are made anew from the messages (stream_index).
@@ -38,7 +38,8 @@ _STREAMS_PER_SLICE = 64
 class Bounds:
     """run_entries: how many are sorted at once.  flush_runs: so many runs of a stream become a segment.  ram_entries_max: over
     all streams of the generation; 8 bytes for the position and 8 for each level, 16 for each level when sorted.  fold_segments: so many of
-    like size become one.  slice_entries, slice_pages: what one slice of idle work merges, or deletes.  slice_messages: and reads.
+    like size become one, and twice as many when one of them has large_segment entries: a seek more costs less there than writing all of
+    them again.  slice_entries, slice_pages: what one slice of idle work merges, or deletes.  slice_messages: and reads.
     sampled_records: every so many records busy streams are looked for.  small_stream: of a stream with fewer messages in no segment they
     stay in none; their entries are dropped when RAM is short, and made anew by whoever asks.  slice_streams: looked at in one slice."""
 
@@ -46,6 +47,7 @@ class Bounds:
     flush_runs: int = 8
     ram_entries_max: int = 262_144
     fold_segments: int = 4
+    large_segment: int = 262_144
     slice_entries: int = 8192
     slice_pages: int = 64
     slice_messages: int = 512
@@ -185,7 +187,7 @@ class PagedIndex:
         if len(runs) >= bounds.flush_runs or (runs and whole_upto is not None and runs[0].last <= whole_upto):
             self._begin(_Job(index, len(runs), 0, 0))
             return True
-        first = 0 if self._sealed else _to_fold(state.segments, bounds.fold_segments)
+        first = 0 if self._sealed else _to_fold(state.segments, bounds)
         if len(state.segments) - first > 1:
             self._begin(_Job(index, 0, first, len(state.segments)))
             return True
@@ -346,15 +348,16 @@ def _page_keys(engine: Engine, family: int, prefix: bytes, pages_max: int) -> li
     return [key for keys, _, _ in engine.columns(family, prefix, prefix + _SEGMENT_END, pages_max) for key in keys]
 
 
-def _to_fold(segments: tuple[Segment, ...], least: int) -> int:
-    """From which segment on to fold: as many as possible at the end, at least so many, which together have ``least / 2`` times as many
-    entries as the largest of them; the number of segments when there are none such. An entry is therefore written once for every time
-    that its segment grows by so much, and not whenever a few small ones have come behind a large one."""
+def _to_fold(segments: tuple[Segment, ...], bounds: Bounds) -> int:
+    """From which segment on to fold: as many as possible at the end, at least as many as bounds say (`least`), which together have
+    ``least / 2`` times as many entries as the largest of them; the number of segments when there are none such. An entry is therefore
+    written once for every time that its segment grows by so much, and not whenever a few small ones have come behind a large one."""
     found = len(segments)
     largest = total = 0
     for index in range(len(segments) - 1, -1, -1):
         entries = segments[index].entries
         largest, total = max(largest, entries), total + entries
+        least = bounds.fold_segments * (2 if largest >= bounds.large_segment else 1)
         if len(segments) - index >= least and least * largest <= 2 * total:
             found = index
     return found
