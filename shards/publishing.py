@@ -26,6 +26,8 @@ from shards.store import Store, TopicKey
 from shards.tail import Tail
 
 TOPICS_REMEMBERED_MAX = 131_072
+"""Twice: those that came first, or came again, since so many had, and those that did before that. A topic takes some 450 bytes, and one
+that is not remembered 3 us. When all were forgotten at once, of 300,000 topics published to at random four in five were not there."""
 _STALE = Published(True, b"")
 _ALL_STORED = Published(False, b"")
 
@@ -64,6 +66,7 @@ class Publishing:
         self._stored = stored_flags(store_qos0)
         self._persistence = persistence
         self._topics: dict[bytes, Topic] = {}
+        self._older: dict[bytes, Topic] = {}
         self.incoming = incoming if incoming is not None else Incoming()
         self.counters = Counters()
         self.room = True
@@ -212,14 +215,15 @@ class Publishing:
         return position
 
     def _remember(self, name: bytes) -> Topic:
-        wanted = self._routes.wanted(name)
         topic = self._topics.get(name)
-        if topic is not None:
-            topic.wanted, topic.stamp = wanted, self._routes.generation
-            return topic
-        if len(self._topics) >= TOPICS_REMEMBERED_MAX:
-            self._topics.clear()
-        topic = self._topics[name] = Topic(wanted, self._routes.generation, 0, None)
+        if topic is None:
+            topic = self._older.pop(name, None) or Topic(False, 0, 0, None)
+            if len(self._topics) >= TOPICS_REMEMBERED_MAX:
+                self._older, self._topics = self._topics, {}
+            self._topics[name] = topic
+        stamp = self._routes.generation
+        if topic.stamp != stamp:
+            topic.wanted, topic.stamp = self._routes.wanted(name), stamp
         return topic
 
 

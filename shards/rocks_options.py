@@ -128,7 +128,7 @@ def generation_options(options: RocksOptions, cache: Cache) -> Options:
     made.set_compaction_style(DBCompactionStyle.universal())
     merging = UniversalCompactOptions()
     merging.max_size_amplification_percent = _ALL_MERGED_NEVER
-    merging.stop_style = UniversalCompactionStopStyle.similar()
+    merging.stop_style = UniversalCompactionStopStyle.similar()  # type: ignore[call-arg, func-returns-value, assignment]  # wrong in its stub
     merging.size_ratio = _LIKE_PERCENT
     merging.min_merge_width = _LEAST_MERGED
     made.set_universal_compaction_options(merging)
