@@ -11,7 +11,7 @@ import pytest
 from rocksdict import Cache, Rdict
 
 from shards.backends import open_backend
-from shards.engine import HOME_FAMILY, Op
+from shards.engine import HOME_FAMILY, Op, index_of
 from shards.engine_rocks import RocksEngine, RocksOptions
 from shards.engine_secondary import SecondaryEngine
 from shards.rocks_options import MERGED_RUNS, database_options
@@ -55,6 +55,22 @@ def test_generations_are_merged_in_runs_and_sessions_in_levels_also_after_a_rest
         if not engine.families()[1:]:
             engine.create_family(1)
         assert styles(tmp_path) == {"default": "kCompactionStyleLevel", "g1": "kCompactionStyleUniversal"}
+        engine.close()
+
+
+def test_runs_of_like_size_are_merged_and_an_index_in_small_files(tmp_path: Path) -> None:
+    # Property: what RocksDB itself has written down of its options, also after a restart.
+    for _ in range(2):
+        engine = RocksEngine(str(tmp_path))
+        if not engine.families()[1:]:
+            engine.create_family(1)
+            engine.create_family(index_of(1))
+        text = max(tmp_path.glob("OPTIONS-*")).read_text()
+        sections = dict(re.findall(r'\[CFOptions "(\w+)"\](.*?)(?=\n\[|\Z)', text, re.DOTALL))
+        (merging,) = re.findall(r"compaction_options_universal=\{(.*)\}", sections["g1"])
+        assert {"stop_style=kCompactionStopStyleSimilarSize", "size_ratio=1000", "min_merge_width=8"} <= set(merging.split(";"))
+        index = {line.strip() for line in sections["i1"].splitlines()}
+        assert {"target_file_size_base=2097152", "max_bytes_for_level_base=8388608", "compression=kNoCompression"} <= index
         engine.close()
 
 
