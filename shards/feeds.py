@@ -132,7 +132,7 @@ class Feeds:
             return None
         keys, numbers = tail.keys_between(start, end)
         streams: dict[tuple[int, bytes], int] = {}
-        index_of = {number: streams.setdefault((key[0], key[1]), len(streams)) for number, key in keys.items()}
+        index_of = {number: streams.setdefault((key.generation, key.static), len(streams)) for number, key in keys.items()}
         return _Found(streams, [index_of[number] for number in numbers], tail.positions[start:end], values, size)
 
     def _some(self, feed: LinkFeed, start: int, end: int) -> _Found:
@@ -149,7 +149,7 @@ class Feeds:
                 continue
             value = values[index]
             key = keys[index]
-            stream_of.append(streams.setdefault((key[0], key[1]), len(streams)))
+            stream_of.append(streams.setdefault((key.generation, key.static), len(streams)))
             positions.append(tail.positions[index])
             chosen.append(value)
             size += len(value)

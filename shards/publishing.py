@@ -25,21 +25,22 @@ from shards.slots import SlotTable
 from shards.store import Store, TopicKey
 from shards.tail import Tail
 
-TOPICS_REMEMBERED_MAX = 131_072
-"""Twice: those that came first, or came again, since so many had, and those that did before that. A topic takes some 450 bytes, and one
+TOPICS_REMEMBERED_MAX = 163_840
+"""Twice: those that came first, or came again, since so many had, and those that did before that. A topic takes some 400 bytes, and one
 that is not remembered 3 us. When all were forgotten at once, of 300,000 topics published to at random four in five were not there."""
 _STALE = Published(True, b"")
 _ALL_STORED = Published(False, b"")
 
 
 @dataclass(slots=True)
-class Topic:
-    """What is known of one topic: wanted as of routes.generation `stamp`, key as of store.rolls `rolls`."""
+class Topic(TopicKey):
+    """What is known of one topic: wanted as of routes.generation `stamp`, its key as of store.rolls `rolls`; -1: it has none yet.
 
-    wanted: bool
-    stamp: int
-    rolls: int
-    key: TopicKey | None
+    It is a key itself, as each thing that is looked at of very many topics lies elsewhere in memory, and takes a quarter of a us."""
+
+    wanted: bool = False
+    stamp: int = 0
+    rolls: int = -1
 
 
 @dataclass(slots=True)
@@ -140,17 +141,15 @@ class Publishing:
                 if stores:
                     payload -= body[0] if body[0] < 0x80 else len(body) - payload_bytes(body) - 1
             if stores:
-                key = topic.key
-                if key is None or topic.rolls != rolls:
-                    key = topic.key = store.key_of(name)
-                    topic.rolls = rolls
-                if key[0] != generation:
-                    generation = key[0]
+                if topic.rolls != rolls:
+                    topic = self._with_key(name, topic)
+                if topic.generation != generation:
+                    generation = topic.generation
                     put, count = store.writing_to(generation)
-                put(ops, key, position, value)
+                put(ops, topic, position, value)
                 count(value)
                 last = position
-                tail_append(position, name, value, key)
+                tail_append(position, name, value, topic)
                 payload += len(body) - 1
             elif qos:
                 codes[index] = NOBODY
@@ -181,12 +180,10 @@ class Publishing:
         value = encode_message(_flags(flags >> 1 & 3, retain, body), at_ms, client, name, body)
         stores = kept or bool(topic.wanted and self._stored[flags])
         if stores:
-            key = topic.key
-            if key is None or topic.rolls != store.rolls:
-                key = topic.key = store.key_of(name)
-                topic.rolls = store.rolls
-            store.append(draft.ops, key, position, value)
-            self._tail.append(position, name, value, key)
+            if topic.rolls != store.rolls:
+                topic = self._with_key(name, topic)
+            store.append(draft.ops, topic, position, value)
+            self._tail.append(position, name, value, topic)
             store.counting.payload_bytes += payload_bytes(body)
         return stores, self._retain(draft, name, position, value, body, identity) if retain else 0
 
@@ -217,7 +214,7 @@ class Publishing:
     def _remember(self, name: bytes) -> Topic:
         topic = self._topics.get(name)
         if topic is None:
-            topic = self._older.pop(name, None) or Topic(False, 0, 0, None)
+            topic = self._older.pop(name, None) or Topic(0, b"", b"")
             if len(self._topics) >= TOPICS_REMEMBERED_MAX:
                 self._older, self._topics = self._topics, {}
             self._topics[name] = topic
@@ -225,6 +222,14 @@ class Publishing:
         if topic.stamp != stamp:
             topic.wanted, topic.stamp = self._routes.wanted(name), stamp
         return topic
+
+    def _with_key(self, name: bytes, topic: Topic) -> Topic:
+        """Another one in its place: messages of the generation before may still be in the tail with that key."""
+        store = self._store
+        key = store.key_of(name)
+        made = Topic(key.generation, key.static, key.data, key.indexes, key.number, topic.wanted, topic.stamp, store.rolls)
+        (self._topics if name in self._topics else self._older)[name] = made
+        return made
 
 
 def _flags(qos: int, retain: int | bool, body: bytes) -> int:

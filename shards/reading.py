@@ -19,7 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
+from operator import attrgetter
 from typing import NamedTuple
 
 from mqtt.topics import matches, matches_all
@@ -38,7 +38,7 @@ SWEEPS_REMEMBERED = 64
 STREAMS_REMEMBERED = 200_000
 """Of all remembered sweeps together, but for the one that is under way: what is forgotten is matched again, in its next poll."""
 _BEHIND_ALL = 1 << 62
-_STREAM = itemgetter(0, 1)
+_STREAM = attrgetter("generation", "static")
 """Of a TopicKey: its generation and static key."""
 
 StreamRef = tuple[int, bytes]
@@ -133,7 +133,7 @@ class Reader:
                 if chosen and (size + len(value) > ask.bytes_max or len(chosen) >= ask.count_max):
                     break
                 key = keys[index]
-                streams[(key[0], key[1])] = None
+                streams[(key.generation, key.static)] = None
                 positions.append(all_positions[index])
                 chosen.append(value)
                 size += len(value)

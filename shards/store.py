@@ -103,7 +103,7 @@ class Store:
 
     def append(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
         """Add the ops that store this message (messages.encode_message) at this position."""
-        put, count = self.writing_to(key[0])
+        put, count = self.writing_to(key.generation)
         put(ops, key, position, value)
         count(value)
         self.appended(position)

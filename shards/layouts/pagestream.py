@@ -36,8 +36,8 @@ class PageStream(ByPosition):
         self._bounds = bounds
         there = None if beside else () if empty else structure.leaves()
         self._index = PagedIndex(engine, family, self._messages.scan, there, bounds)
-        self._rows: dict[bytes, bytearray] = {}
-        """By static key: where the index entries of new messages go."""
+        self._heads: dict[bytes, tuple[bytes, bytearray]] = {}
+        """By static key: what the data keys of a stream begin with, and where the index entries of its new messages go."""
         self._indexed = 0
         """Messages with index entries, of this record."""
 
@@ -59,21 +59,19 @@ class PageStream(ByPosition):
     def key_of(self, topic: bytes) -> TopicKey:
         leaf, varying = self._structure.learn(topic)
         static = leaf.static
-        data = self._messages.prefix(static)
-        if not varying:
-            return TopicKey(self._family, static, data, ())
-        if static not in self._rows:
-            self._rows[static] = self._index.of(static, leaf.levels).entries.rows
-        return TopicKey(self._family, static, data, (b"".join([hash_of(value) for value in varying]),))
+        if static not in self._heads:
+            rows = self._index.of(static, leaf.levels).entries.rows if varying else bytearray()
+            self._heads[static] = self._messages.prefix(static), rows
+        return TopicKey(self._family, static, b"".join([hash_of(value) for value in varying]))
 
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
-        family, static, data, indexes, _ = key
         at = pack_position(position)
-        ops.append((family, data + at, value))
-        if indexes:
-            rows = self._rows[static]
+        prefix, rows = self._heads[key.static]
+        ops.append((self._family, prefix + at, value))
+        hashes = key.data
+        if hashes:
             rows += at
-            rows += indexes[0]
+            rows += hashes
             self._indexed += 1
 
     def flush(self, ops: list[Op]) -> None:

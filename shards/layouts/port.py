@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from shards.bulk import Columns
 
 
-class TopicKey(NamedTuple):
+@dataclass(slots=True)
+class TopicKey:
     """Where a topic's messages go in one generation. Made once per topic by ``key_of`` and cached by the caller until the
-    generation is rolled. ``data``, ``indexes`` and ``number`` are the layout's own."""
+    generation is rolled. ``data``, ``indexes`` and ``number`` are the layout's own. Never changed."""
 
     generation: int
     static: bytes
     data: bytes
-    indexes: tuple[bytes, ...]
+    indexes: tuple[bytes, ...] = ()
     number: int = 0
 
 

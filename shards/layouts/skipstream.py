@@ -53,15 +53,14 @@ class SkipStream(ByPosition):
         static = leaf.static
         data = self._messages.prefix(static)
         if not varying:
-            return TopicKey(self._family, static, data, ())
+            return TopicKey(self._family, static, data)
         indexes = tuple([static + _pack_level(level) + hash_of(value) for level, value in enumerate(varying, 1)])
         return TopicKey(self._family, static, data, indexes)
 
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
-        family, _, data, indexes, _ = key
         at = pack_position(position)
-        ops.append((family, data + at, value))
-        for prefix in indexes:
+        ops.append((self._family, key.data + at, value))
+        for prefix in key.indexes:
             self._index_keys.append(prefix + at)
 
     def flush(self, ops: list[Op]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from shards.engine import Engine, Op
 from shards.layouts import pagestream
@@ -33,7 +34,7 @@ def skipstream_skips_an_index_entry(planting: Planting) -> None:
     put = SkipStream.put
 
     def planted(self: SkipStream, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
-        put(self, ops, key._replace(indexes=key.indexes[:-1]) if position % 13 == 0 else key, position, value)
+        put(self, ops, replace(key, indexes=key.indexes[:-1]) if position % 13 == 0 else key, position, value)
 
     planting.replace(SkipStream, "put", planted)
 
@@ -65,7 +66,7 @@ def pagestream_skips_an_index_entry(planting: Planting) -> None:
     put = PageStream.put
 
     def planted(self: PageStream, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
-        put(self, ops, key._replace(indexes=()) if position % 13 == 0 else key, position, value)
+        put(self, ops, replace(key, data=b"") if position % 13 == 0 else key, position, value)
 
     planting.replace(PageStream, "put", planted)
 

@@ -72,7 +72,7 @@ def fill(store: Store, engine: RocksEngine, layout: str, classes: bool) -> list[
             key = store.key_of(topic)
             store.append(ops, key, position, value)
             found.append((position, topic, value))
-            if classes and key[0] == DROPPED:
+            if classes and key.generation == DROPPED:
                 gone.add(position)
         store.flush(ops)
         engine.write(store.take_growth() + ops)

@@ -182,7 +182,7 @@ def test_a_class_rolls_by_itself() -> None:
     engine.write(store.roll(10, 1, 1, "gold"))
     store.check()
     assert generations(store) == [(1, "default", 0, None), (2, "gold", 0, 10), (3, "dust", 0, None), (4, "gold", 10, None)]
-    assert store.key_of(b"x") == key and store.key_of(b"gold/x")[0] == 4
+    assert store.key_of(b"x") == key and store.key_of(b"gold/x").generation == 4
     with pytest.raises(LookupError, match="class silver has no current generation"):
         store.roll(20, 1, 1, "silver")
 

@@ -47,7 +47,7 @@ class Log:
             self.last += 1
             key = self.store.key_of(topic)
             self.store.append(ops, key, self.last, encode_message(1, 0, b"p", topic, b"\0"))
-            self.stored.append((self.last, topic, key[0]))
+            self.stored.append((self.last, topic, key.generation))
         self.store.flush(ops)
         self.engine.write([*self.store.take_growth(), *ops])
 

@@ -48,3 +48,17 @@ def test_a_topic_that_was_not_wanted_is_asked_again_when_a_session_comes(monkeyp
     route(h, b"a")
     h.ask(G, publish(b"p", conn, b"a", b"b"))
     assert topics(poll(h, b"#", Place(0), count=10)) == [b"a"]
+
+
+def test_what_was_stored_before_a_roll_keeps_its_key() -> None:
+    """A topic has another key from then on, and what lies in the tail is of the generation before."""
+    h = linked()
+    conn = connect(h, b"p").conn
+    route(h, b"#")
+    h.ask(G, publish(b"p", conn, b"a"))
+    before = h.core._store.main
+    h.core._draft.ops.extend(h.core._store.roll(h.core._clock.take(), 0, 0))
+    h.tick()
+    h.ask(G, publish(b"p", conn, b"a"))
+    now = h.core._store.main
+    assert now != before and [key.generation for key in h.core._tail.keys] == [before, now]

@@ -90,10 +90,10 @@ class RecordBatch(Learned):
         static = leaf.static
         if varying and static not in self._rows:
             self._rows[static] = self._index.of(static, leaf.levels).entries.rows
-        return TopicKey(self._family, static, b"".join([hash_of(value) for value in varying]), (), crc32(static))
+        return TopicKey(self._family, static, b"".join([hash_of(value) for value in varying]), number=crc32(static))
 
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
-        family, static, hashes, _, begun = key
+        family, static, hashes, begun = self._family, key.static, key.data, key.number
         if hashes:
             at = pack_position(position)
             rows = self._rows[static]

@@ -83,12 +83,11 @@ class WildcardOptimized(Learned):
         hashes = [hash_of(value)[:width] for value in varying]
         numbers = [int.from_bytes(hashed, "big") for hashed in hashes]
         base = self._mappers[len(varying)].key((self._note(leaf), 0, *numbers))
-        return TopicKey(self._family, leaf.static, b"".join(hashes), (), base)
+        return TopicKey(self._family, leaf.static, b"".join(hashes), number=base)
 
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
-        family, _, hashes, _, base = key
-        mapper = self._mappers[len(hashes) // self._hash_bytes]
-        ops.append((family, mapper.at(base, position).to_bytes(mapper.key_bytes, "big"), value))
+        mapper = self._mappers[len(key.data) // self._hash_bytes]
+        ops.append((self._family, mapper.at(key.number, position).to_bytes(mapper.key_bytes, "big"), value))
         self._newest = position
 
     def flush(self, ops: list[Op]) -> None:
