@@ -88,7 +88,7 @@ class Publishing:
         codes = bytearray(len(entry.topics))
         plain = True
         outbox = 0
-        stamp = self._routes.generation
+        wanted, stamp = self._routes.wanted, self._routes.generation
         store = self._store
         rolls = store.rolls
         topics = self._topics
@@ -103,8 +103,10 @@ class Publishing:
         start, of_qos, of_bytes = b"", -1, -1
         for index, (flags, packet_id, name, body) in enumerate(zip(entry.flags, entry.packet_ids, entry.topics, entry.bodies, strict=True)):
             topic = topics.get(name)
-            if topic is None or topic.stamp != stamp:
+            if topic is None:
                 topic = self._remember(name)
+            elif topic.stamp != stamp:
+                topic.wanted, topic.stamp = wanted(name), stamp
             qos = flags >> 1 & 3
             if qos == 2 and entry.keep_ids and self.incoming.holds(draft, client, state, packet_id):
                 codes[index] = REPEATED
