@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from mqtt.trie import FilterTrie
 from shards.frames import Feed, FeedWant
-from shards.tail import Tail
+from shards.tail import StreamRef, Tail
 
 CREDIT_FRAMES = 4
 FRAME_MESSAGES_MAX = 1000
@@ -48,7 +48,7 @@ class LinkFeed:
 
 
 class _Found(NamedTuple):
-    streams: dict[tuple[int, bytes], int]
+    streams: list[StreamRef]
     stream_of: list[int]
     positions: list[int]
     values: list[bytes]
@@ -118,7 +118,7 @@ class Feeds:
         if not found.values and not hole:
             return None
         # An empty frame, too, tells those who stand in a hole that they have to poll.
-        frame = Feed(feed.version, feed.sent, upto, list(found.streams), found.stream_of, found.positions, found.values)
+        frame = Feed(feed.version, feed.sent, upto, found.streams, found.stream_of, found.positions, found.values)
         feed.sent = upto
         feed.untaken.append(upto)
         return frame
@@ -130,16 +130,13 @@ class Feeds:
         size = sum(map(len, values))
         if size > FRAME_BYTES_MAX or not feed.wants_all(set(tail.topics[start:end])):
             return None
-        keys, numbers = tail.keys_between(start, end)
-        streams: dict[tuple[int, bytes], int] = {}
-        index_of = {number: streams.setdefault((key.generation, key.static), len(streams)) for number, key in keys.items()}
-        return _Found(streams, [index_of[number] for number in numbers], tail.positions[start:end], values, size)
+        return _Found(*tail.streams_between(start, end), tail.positions[start:end], values, size)
 
     def _some(self, feed: LinkFeed, start: int, end: int) -> _Found:
         """Those of them that are wanted, as many as have room."""
         tail = self._tail
-        topics, values, keys, matches = tail.topics, tail.values, tail.keys, feed.trie.matches_any
-        streams: dict[tuple[int, bytes], int] = {}
+        topics, values, stream_at, matches = tail.topics, tail.values, tail.streams, feed.trie.matches_any
+        streams: dict[StreamRef, int] = {}
         stream_of: list[int] = []
         positions: list[int] = []
         chosen: list[bytes] = []
@@ -148,14 +145,13 @@ class Feeds:
             if not matches(topics[index]):
                 continue
             value = values[index]
-            key = keys[index]
-            stream_of.append(streams.setdefault((key.generation, key.static), len(streams)))
+            stream_of.append(streams.setdefault(stream_at[index], len(streams)))
             positions.append(tail.positions[index])
             chosen.append(value)
             size += len(value)
             if len(chosen) >= FRAME_MESSAGES_MAX or size >= FRAME_BYTES_MAX:
                 break
-        return _Found(streams, stream_of, positions, chosen, size)
+        return _Found(list(streams), stream_of, positions, chosen, size)
 
     def check(self) -> None:
         for feed in self._feeds.values():

@@ -19,7 +19,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 from typing import NamedTuple
 
 from mqtt.topics import matches, matches_all
@@ -29,7 +28,7 @@ from shards.lts import StructureMismatch
 from shards.restored import RESTORED
 from shards.retention import READ
 from shards.store import Dropped, GenerationDropped, GenerationId, GenerationInfo, Store, Stream
-from shards.tail import Tail
+from shards.tail import StreamRef, Tail
 
 TAIL_EXAMINED_PER_MESSAGE = 20
 STREAMS_PER_POLL = 500
@@ -38,10 +37,7 @@ SWEEPS_REMEMBERED = 64
 STREAMS_REMEMBERED = 200_000
 """Of all remembered sweeps together, but for the one that is under way: what is forgotten is matched again, in its next poll."""
 _BEHIND_ALL = 1 << 62
-_STREAM = attrgetter("generation", "static")
-"""Of a TopicKey: its generation and static key."""
 
-StreamRef = tuple[int, bytes]
 _SweepKey = tuple[bytes, int, int]
 """Filter, cut and horizon."""
 
@@ -115,7 +111,7 @@ class Reader:
         if together is not None:
             return Polled(Place(together.upto), [together], stop == end)
         limit = min(end, start + TAIL_EXAMINED_PER_MESSAGE * ask.count_max)
-        topics, values, keys, all_positions = tail.topics, tail.values, tail.keys, tail.positions
+        topics, values, stream_at, all_positions = tail.topics, tail.values, tail.streams, tail.positions
         known: dict[bytes, bool] = {}
         topic_filter = ask.filter
         streams: dict[StreamRef, None] = {}
@@ -132,8 +128,7 @@ class Reader:
                 value = values[index]
                 if chosen and (size + len(value) > ask.bytes_max or len(chosen) >= ask.count_max):
                     break
-                key = keys[index]
-                streams[(key.generation, key.static)] = None
+                streams[stream_at[index]] = None
                 positions.append(all_positions[index])
                 chosen.append(value)
                 size += len(value)
@@ -153,9 +148,7 @@ class Reader:
             return None
         if not matches_all(ask.filter, set(tail.topics[start:end])):
             return None
-        keys, _ = tail.keys_between(start, end)
-        streams = dict.fromkeys(map(_STREAM, keys.values()))
-        return Segment(list(streams), ask.place.cut, upto, True, tail.positions[start:end], values)
+        return Segment(list(dict.fromkeys(tail.streams[start:end])), ask.place.cut, upto, True, tail.positions[start:end], values)
 
     def _sweep(self, ask: Poll, place: Place, watermark: int, now_ms: int) -> Polled:
         cut, horizon = place.cut, place.horizon

@@ -10,28 +10,29 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from shards.layouts.port import TopicKey
+StreamRef = tuple[int, bytes]
+"""Which stream a message is of: generation and static key."""
 
 
 class Tail:
-    __slots__ = ("_held", "_summed", "bytes_max", "floor", "keys", "positions", "topics", "values")
+    __slots__ = ("_held", "_summed", "bytes_max", "floor", "positions", "streams", "topics", "values")
 
     def __init__(self, floor: int, bytes_max: int) -> None:
         self.floor = floor
         self.positions: list[int] = []
         self.values: list[bytes] = []
         self.topics: list[bytes] = []
-        self.keys: list[TopicKey] = []
+        self.streams: list[StreamRef] = []
         self.bytes_max = bytes_max
         self._held = 0
         """Of the values up to `_summed`: summing up many at once is a third of the price."""
         self._summed = 0
 
-    def append(self, position: int, topic: bytes, value: bytes, key: TopicKey) -> None:
+    def append(self, position: int, topic: bytes, value: bytes, stream: StreamRef) -> None:
         self.positions.append(position)
         self.values.append(value)
         self.topics.append(topic)
-        self.keys.append(key)
+        self.streams.append(stream)
 
     def trim(self, watermark: int) -> None:
         """Give back what is over the bound, oldest first, never what is not committed.  Once per tick, not per message."""
@@ -47,7 +48,7 @@ class Tail:
             count += 1
         if count:
             self.floor = self.positions[count - 1]
-            del self.positions[:count], self.values[:count], self.topics[:count], self.keys[:count]
+            del self.positions[:count], self.values[:count], self.topics[:count], self.streams[:count]
             self._held = held
             self._summed -= count
 
@@ -55,13 +56,14 @@ class Tail:
         """Index of the first entry with a greater position."""
         return bisect_right(self.positions, position)
 
-    def keys_between(self, start: int, end: int) -> tuple[dict[int, TopicKey], list[int]]:
-        """Of the entries from index `start` on and before `end`: the different keys, by a number of each, and the numbers in their order.
-
-        A topic has the same object as its key as long as nothing of it changes, so nothing of a key has to be looked at."""
-        keys = self.keys[start:end]
-        numbers = list(map(id, keys))
-        return dict(zip(numbers, keys, strict=True)), numbers
+    def streams_between(self, start: int, end: int) -> tuple[list[StreamRef], list[int]]:
+        """Of the entries from index `start` on and before `end`: their different streams, and in their order which of these each is of."""
+        streams = self.streams[start:end]
+        different = dict.fromkeys(streams)
+        if len(different) == 1:
+            return list(different), [0] * len(streams)
+        index_of = {stream: index for index, stream in enumerate(different)}
+        return list(different), [index_of[stream] for stream in streams]
 
     @property
     def held_bytes(self) -> int:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class TopicKey:
     """Where a topic's messages go in one generation. Made once per topic by ``key_of`` and cached by the caller until the
-    generation is rolled. ``data``, ``indexes`` and ``number`` are the layout's own. Never changed."""
+    generation is rolled. ``data``, ``indexes`` and ``number`` are the layout's own."""
 
     generation: int
     static: bytes

@@ -132,7 +132,7 @@ class History:
             self.serial += 1
             value = encode_message(1, self.serial, b"c" * rng.choice((3, 30)), topic, bytes(rng.randint(0, self.size_max)))
             self.store.append(ops, key, self.last, value)
-            self.tail.append(self.last, topic, value, key)
+            self.tail.append(self.last, topic, value, (key.generation, key.static))
             self.model.messages.append(Message(self.last, topic, value, key.generation))
             self.happened["messages"] += 1
         self.store.flush(ops)

@@ -11,7 +11,6 @@ from mqtt.topics import matches
 from shards import feeds as feeds_module
 from shards.feeds import CREDIT_FRAMES, Feeds
 from shards.frames import Feed, FeedWant, Place, Poll
-from shards.layouts.port import TopicKey
 from shards.reading import Reader
 from shards.tail import Tail
 from tests.shards.test_gone import Log
@@ -33,15 +32,14 @@ entries = st.lists(st.tuples(st.sampled_from(TOPICS), st.sampled_from((10, 20, 6
 
 
 def tail_of(found: list[tuple[bytes, int, bool]]) -> tuple[Tail, list[tuple[int, bytes, bytes, tuple[int, bytes]]]]:
-    """The tail, and (position, topic, value, stream) of each.  A topic has one key object in each generation, as in a shard."""
+    """The tail, and (position, topic, value, stream) of each."""
     tail = Tail(0, 1 << 20)
-    expected, keys, generation = [], dict[tuple[int, bytes], TopicKey](), 1
+    expected, generation = [], 1
     for index, (topic, size, rolled) in enumerate(found):
         generation += rolled
         static = topic[:1]
-        key = keys.setdefault((generation, topic), TopicKey(generation, static, b"d", ()))
         position, value = 10 * (index + 1), b"%d" % index + b"." * size
-        tail.append(position, topic, value, key)
+        tail.append(position, topic, value, (generation, static))
         expected.append((position, topic, value, (generation, static)))
     return tail, expected
 

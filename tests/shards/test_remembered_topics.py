@@ -61,4 +61,4 @@ def test_what_was_stored_before_a_roll_keeps_its_key() -> None:
     h.tick()
     h.ask(G, publish(b"p", conn, b"a"))
     now = h.core._store.main
-    assert now != before and [key.generation for key in h.core._tail.keys] == [before, now]
+    assert now != before and [generation for generation, _ in h.core._tail.streams] == [before, now]
