@@ -143,11 +143,11 @@ class TopicNames:
     """Topic names that were checked already, so that the next check is one set lookup.
 
     One instance serves all connections of a process.  Bounded in count, and by taking only
-    names of ordinary length also in bytes; emptied when full, which costs each live topic one
-    more check.
+    names of ordinary length also in bytes: those that came first, or came again, since so many
+    had, and those that did before that.
     """
 
-    __slots__ = ("_count_max", "_levels_max", "known")
+    __slots__ = ("_count_max", "_levels_max", "_older", "known")
 
     CACHED_NAME_BYTES_MAX: Final = 256
 
@@ -155,13 +155,15 @@ class TopicNames:
         self._levels_max = levels_max
         self._count_max = count_max
         self.known: set[bytes] = set()
+        self._older: set[bytes] = set()
 
     def check(self, topic: bytes) -> None:
         """Raise unless ``topic`` is a valid topic name; remember it when it is."""
         if topic in self.known:
             return
-        check_topic_name(topic, self._levels_max)
+        if topic not in self._older:
+            check_topic_name(topic, self._levels_max)
         if len(topic) <= self.CACHED_NAME_BYTES_MAX:
             if len(self.known) >= self._count_max:
-                self.known.clear()
+                self._older, self.known = self.known, set()
             self.known.add(topic)

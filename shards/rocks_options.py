@@ -44,9 +44,10 @@ _BLOCK_BYTES = 8 << 10
 """Of the data files of a generation: what RocksDB reads, checks and decompresses at a time. With its own 4 KiB a scan of everything takes
 0.06 us of CPU a row more, of 0.5. With 16 KiB it would take another 0.04 less, but a message that is looked up alone and is in no cache
 8.6 us instead of 5.7; with 8 it is 6."""
-_INDEX_FILE_BYTES, _INDEX_LEVEL_BYTES = 2 << 20, 8 << 20
-"""Of an index: its data files, and all of them in the first of its levels. With RocksDB's own 64 and 256 MiB an index was one file, and
-written again whole four times for each million messages: of the tenth million that was 1.7 us each, as much as merging the messages."""
+_INDEX_FILE_BYTES, _INDEX_LEVEL_BYTES, _INDEX_RUNS = 2 << 20, 64 << 20, 8
+"""Of an index: its data files, all of them in the first of its levels, and how many runs come before that. With RocksDB's own 64 and 256
+MiB, and 4, an index was one file, and written again whole four times for each million messages: of the tenth million that was 1.7 us each,
+as much as merging the messages. A smaller first level is one level more through which everything goes."""
 _SLOWED_RUNS, _STOPPED_RUNS = 64, 128
 """RocksDB delays a write, and the loop with it, when so many runs wait to be merged. Only one merge is made at a time, and a large
 one takes a while, in which the load goes on: its own 20 and 36 would be met by an ordinary peak. More runs only make reading dearer."""
@@ -144,6 +145,7 @@ def index_options(options: RocksOptions, cache: Cache) -> Options:
     made.set_compression_type(DBCompressionType.none())
     made.set_target_file_size_base(_INDEX_FILE_BYTES)
     made.set_max_bytes_for_level_base(_INDEX_LEVEL_BYTES)
+    made.set_level_zero_file_num_compaction_trigger(_INDEX_RUNS)
     return made
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from mqtt import topics
 from mqtt.control import AUTH_REASONS, CONNACK_REASONS, DISCONNECT_REASONS, SUBACK_REASONS, UNSUBACK_REASONS
 from mqtt.decode import DecodeError, Decoder
 from mqtt.encode import encode, encode_all
@@ -146,6 +147,21 @@ def test_an_invalid_topic_is_not_remembered_as_valid() -> None:
         run = PublishRun([0], [0], [topic], [b"\0"])
         assert Decoder(4, 1000, names=names).feed(encode(4, run)) == [run]
     assert len(names.known) <= 2
+
+
+@pytest.mark.needs("interpreted")
+def test_a_topic_that_comes_again_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is one of those before: they are not all forgotten at once."""
+    names, checked = TopicNames(count_max=8), list[bytes]()
+    monkeypatch.setattr(topics, "check_topic_name", lambda topic, levels_max: checked.append(topic))
+    several = [b"t/%d" % number for number in range(20)]
+    for number, topic in enumerate(several):
+        for again in (topic, b"often", several[max(0, number - 2)]):
+            names.check(again)
+        assert len(names.known) <= 8
+    assert checked == [several[0], b"often", *several[1:]]
+    names.check(several[0])
+    assert checked[-1] == several[0]
 
 
 def test_empty_topics() -> None:

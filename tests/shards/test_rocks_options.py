@@ -70,7 +70,12 @@ def test_runs_of_like_size_are_merged_and_an_index_in_small_files(tmp_path: Path
         (merging,) = re.findall(r"compaction_options_universal=\{(.*)\}", sections["g1"])
         assert {"stop_style=kCompactionStopStyleSimilarSize", "size_ratio=1000", "min_merge_width=8"} <= set(merging.split(";"))
         index = {line.strip() for line in sections["i1"].splitlines()}
-        assert {"target_file_size_base=2097152", "max_bytes_for_level_base=8388608", "compression=kNoCompression"} <= index
+        assert {
+            "target_file_size_base=2097152",
+            "max_bytes_for_level_base=67108864",
+            "level0_file_num_compaction_trigger=8",
+            "compression=kNoCompression",
+        } <= index
         engine.close()
 
 
