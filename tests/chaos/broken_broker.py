@@ -71,14 +71,17 @@ class Session:
 
 
 class BrokenBroker:
-    def __init__(self, flaw: Flaw) -> None:
+    def __init__(self, flaw: Flaw, counted: int = 0) -> None:
+        """counted: messages before the first; of every EACH one is chosen to be treated badly."""
         self.flaw = flaw
         self.sessions: dict[str, Session] = {}
         self.retained: dict[bytes, bytes] = {}
         self.connections: set[asyncio.Task[None]] = set()
         self._held: dict[tuple[int, bytes, bytes], Publish] = {}
         self._turns: dict[bytes, int] = {}
-        self._count = 0
+        self._count = counted
+        self._unheard: set[bytes] = set()
+        """What is never answered: if it were when it comes again, it would come behind what was sent after it."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -150,7 +153,8 @@ class BrokenBroker:
     def _published(self, session: Session, message: Publish) -> None:
         self._count += not message.retain
         chosen = self._count % EACH == 0 and not message.retain
-        if chosen and self.flaw == "silent":
+        if self.flaw == "silent" and (chosen or message.payload in self._unheard):
+            self._unheard.add(message.payload)
             return
         kind = AckKind.PUBACK if message.qos == 1 else AckKind.PUBREC
         if chosen and self.flaw == "refused":

@@ -60,10 +60,11 @@ async def test_a_broken_promise_is_found_and_named(flaw: Flaw) -> None:
     assert verdict.lines()[0].startswith("LOST: " if verdict.counts["lost"] else "BROKEN: nothing was lost")
 
 
-async def test_what_gets_no_answer_is_not_proven() -> None:
-    """Nobody is owed it, and nobody can say that all is well."""
+@pytest.mark.parametrize("counted", [0, 3])
+async def test_what_gets_no_answer_is_not_proven(counted: int) -> None:
+    """Nobody is owed it, and nobody can say that all is well; also when its publisher goes on elsewhere and sends it again."""
     # What a busy machine takes its time to deliver is not lost: it has stood still for 0.3 s in the middle of this.
-    verdict = await verdict_of(BrokenBroker("silent"), settle_s=3.0)
+    verdict = await verdict_of(BrokenBroker("silent", counted), settle_s=3.0)
     assert verdict.kept and not verdict.complete and verdict.unanswered > 0
     assert verdict.lines()[0].startswith("NOT PROVEN: ")
 
