@@ -26,7 +26,7 @@ from shards.store import Store, TopicKey
 from shards.tail import StreamRef, Tail
 
 TOPICS_REMEMBERED_MAX = 163_840
-"""Twice: those that came first, or came again, since so many had, and those that did before that. A topic takes some 400 bytes, and one
+"""Twice: those that came first, or came again, since so many had, and those that did before that. A topic takes some 300 bytes, and one
 that is not remembered 3 us. When all were forgotten at once, of 300,000 topics published to at random four in five were not there."""
 STREAMS_SHARED_MAX = 65_536
 """Then the next topics have new objects for the streams that they are of, which costs memory and nothing else."""
@@ -77,9 +77,9 @@ class Publishing:
         self.counters = Counters()
         self.room = True
         self.taken = 0
+        """Messages taken since the caller last set this to 0: what bounds a record."""
         self.publisher = b""
         """Whose messages were taken last."""
-        """Messages taken since the caller last set this to 0: what bounds a record."""
 
     def publish(self, draft: Draft, entry: Publish) -> tuple[Published, int]:
         """The reply, and the outbox position it has to wait for (0: none)."""
