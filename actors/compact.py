@@ -19,6 +19,7 @@ import structlog
 
 from actors import fatal
 from actors.host import Host, RunEnded, Server
+from actors.main_thread import Resting
 from actors.metrics.meter import Meter
 from actors.topology import Health, Role, Topology, member_name
 
@@ -50,6 +51,8 @@ class Compact:
         self._meter = Meter(topology.run_dir, COMPACT, None)
         fatal.before_death.append(self._meter.write)
         self._meter.start()
+        self._resting = Resting()
+        self._resting.begin()
         if topology.chaos:
             from actors.chaos.installing import expose  # only what may be broken loads it
 
@@ -72,6 +75,7 @@ class Compact:
         return await self._hosts[part].reconfigure(version, config)
 
     async def stop(self, part: str) -> None:
+        self._resting.end()
         await self._hosts[part].stop()
         self._stopped.add(part)
         if self._stopped == self._hosts.keys():

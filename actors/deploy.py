@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import ray
 from ray.actor import ActorClass
 
-from actors import ROOT
+from actors import ROOT, main_thread
 from actors.compact import COMPACT, PARTS, Compact
 from actors.controller import ControllerServer
 from actors.environment import patience
@@ -141,6 +141,10 @@ class HoldfastController(Host):
         server = ControllerServer(topology, index, RayDeployment(topology, table))
         super().__init__(topology, "controller", index, server, restarted=prepare(topology, member_name("controller", index)), leads=True)
 
+
+if ray.get_runtime_context().worker.mode == ray.WORKER_MODE:
+    # Ray reads this module in the main thread of an actor's process; a constructor runs in another one.
+    main_thread.prepare()
 
 SiteActor = ray.remote(HoldfastSite)
 ShardActor = ray.remote(HoldfastShard)

@@ -18,6 +18,7 @@ import structlog
 
 from actors import fatal
 from actors.logs import set_level
+from actors.main_thread import Resting
 from actors.metrics.meter import Meter
 from actors.snapshot import confirm, read_snapshot
 from actors.topology import Announcement, Health, Role, Topology, member_name, write_whole
@@ -100,6 +101,7 @@ class Host:
         self._exposure: Exposure | None = None
         self._shares = shares
         self._leads = leads
+        self._resting = Resting()
         self._meter = Meter(topology.run_dir, self._name, server.measure if isinstance(server, Measured) else None, shares=shares)
         self._log = structlog.get_logger()
         if restarted:
@@ -123,6 +125,7 @@ class Host:
         """Returns when it has stopped; calling again waits for the same."""
         if self._stopping is None:
             self._stopped = True
+            self._resting.end()
             self._stopping = asyncio.get_running_loop().create_task(self._stop())
         await asyncio.shield(self._stopping)
 
@@ -200,6 +203,8 @@ class Host:
                 self._started = True
                 fatal.before_death.append(self._meter.write)
                 self._meter.start()
+                if not self._shares:
+                    self._resting.begin()
                 self._version = version
                 self._confirm()
                 self._tell_why("")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ PARTS = ("shard", "session", "gateway")
 BACK_S = 20.0
 SETTLE_S = 60.0
 PER_SECOND = 40.0
+WOKEN_MAX = 40.0
 
 
 def test_its_parts_are_listed_by_name_and_have_one_pid(broker: RunningBroker) -> None:
@@ -63,3 +65,26 @@ def test_with_several_gateways_it_is_refused_in_one_sentence(broker: RunningBrok
     other = RunningBroker(Options({**QUIET_RAY, "profile": "compact", "gateway.count": "2"}))
     with pytest.raises((CommandFailed, subprocess.SubprocessError), match=r'profile.*"auto" or "spread" while gateway.count is 2'), other:
         raise AssertionError("it started")
+
+
+def test_the_main_thread_of_each_process_rests(broker: RunningBroker) -> None:
+    """Ray wakes it up a hundred times a second (actors.main_thread); and new settings, which it has to hear of, are taken all the same."""
+    status = broker.ready_status()
+    pids = {pid for role in (*PARTS, "controller", "admin") for pid in status.pids(role)}
+    assert pids
+    deadline = time.monotonic() + SETTLE_S
+    while (woken := max(_woken_a_second(pids))) > WOKEN_MAX:
+        assert time.monotonic() < deadline, f"a main thread was woken up {woken:.0f} times a second"
+    broker.command("reload")
+
+
+def _woken_a_second(pids: set[int]) -> list[float]:
+    """How often the main thread of each process gave its processor back, within two seconds."""
+    began, before = time.monotonic(), {pid: _sleeps(pid) for pid in pids}
+    time.sleep(2)
+    return [(_sleeps(pid) - before[pid]) / (time.monotonic() - began) for pid in pids]
+
+
+def _sleeps(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/task/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("voluntary_ctxt_switches")).split()[1])
