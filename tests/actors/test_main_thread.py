@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 from actors import main_thread
-from actors.main_thread import EVERY_S, NUMBER, REST_S, Resting
+from actors.main_thread import ASK_S, EVERY_S, NUMBER, REST_S, Resting
 
 TIMEOUT_S = 60.0
 
@@ -20,18 +21,23 @@ class Clock:
 
     def __init__(self) -> None:
         self.slept: list[float] = []
+        self.often = threading.Event()
+        """Three times."""
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
+        if len(self.slept) >= 3:
+            self.often.set()
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     """What is prepared is as it was afterwards."""
-    clock, before = Clock(), signal.getsignal(NUMBER)
+    clock, before, interval_s = Clock(), signal.getsignal(NUMBER), sys.getswitchinterval()
     monkeypatch.setattr(main_thread, "time", clock)
     yield clock
     signal.signal(NUMBER, before)
+    sys.setswitchinterval(interval_s)
 
 
 def main_loop(enough: list[float]) -> None:
@@ -69,13 +75,14 @@ def test_it_rests_again_and_again_from_after_the_start_until_the_end(clock: Cloc
     async def work() -> None:
         resting = Resting()
         resting.begin()
-        async with asyncio.timeout(TIMEOUT_S):
-            while len(clock.slept) < 3:
-                await asyncio.sleep(0.001)
+        assert await asyncio.to_thread(clock.often.wait, TIMEOUT_S)
         resting.end()
         # One that was asked for before the end may still come.
         after.append(len(clock.slept))
-        await asyncio.sleep(0.02)
+        loop = asyncio.get_running_loop()
+        later = loop.create_future()
+        loop.call_later(20 * main_thread.EVERY_S, later.set_result, None)
+        await later
         after.append(len(clock.slept))
 
     def run() -> None:
@@ -103,6 +110,12 @@ async def test_in_a_process_that_is_not_rays_nothing_is_done(clock: Clock, monke
         await asyncio.sleep(0)
     resting.end()
     assert asked == []
+
+
+def test_a_thread_that_waits_for_the_lock_soon_asks_for_it(clock: Clock) -> None:
+    """A loop that gives the lock back and takes it again every millisecond keeps nobody from it for long."""
+    main_thread.prepare()
+    assert sys.getswitchinterval() == pytest.approx(ASK_S) and ASK_S < 0.001
 
 
 def test_calls_are_heard_between_two_rests() -> None:
