@@ -24,7 +24,6 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice
-from operator import itemgetter
 from typing import cast
 
 from rocksdict import Cache, Checkpoint, ColumnFamily, Rdict, RdictIter, ReadOptions, WriteBatch
@@ -52,8 +51,6 @@ _MANY = 256
 
 _BYTES = ("rocksdb.total-sst-files-size", "rocksdb.cur-size-all-mem-tables")
 """Properties of a family that together are what it takes."""
-
-_first, _second = itemgetter(0), itemgetter(1)
 
 _NOT_THE_FILE = ("Too many open files", "Permission denied", "Cannot allocate memory")
 """Why a file may be unreadable though nothing is wrong with it."""
@@ -256,6 +253,8 @@ class RocksEngine:
                     return keys, values
             # Both kinds see the same: whoever shares an engine among threads lets nobody write, or catch up, during a read.
             if len(keys) < limit and left > 0:
+                # What is read in bulk is not put into the cache, as in `columns`.
+                options.fill_cache(limit < _MANY)  # type: ignore[call-arg]
                 following = cast("Iterator[tuple[bytes, bytes]]", rdict.items(from_key=_behind(keys, start), read_opt=options))
                 left = _run(following, keys, values, limit, left)
             if len(keys) < limit and left > 0:
@@ -437,7 +436,7 @@ def _run(entries: Iterator[tuple[bytes, bytes]], keys: list[bytes], values: list
 def _parts(entries: Iterator[tuple[bytes, bytes]], limit: int, left: int, at_once: int) -> Iterator[Entries]:
     """Up to `limit` of them, and none after that with which they have `left` bytes, so many at first."""
     while several := list(islice(entries, min(at_once, limit))):
-        keys, values = list(map(_first, several)), list(map(_second, several))
+        keys, values = map(list, zip(*several, strict=True))
         lengths = list(map(len, values))
         size = sum(lengths)
         if size >= left:
