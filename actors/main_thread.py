@@ -1,7 +1,7 @@
 """The main thread of an actor's process rests, while its loop works in another one.
 
 Ray keeps the main thread of each of its workers for the calls that it hands over, and has it ask Python a hundred times a second whether
-a signal came. Each time it takes the interpreter's lock. That is half of what an idle process costs; under load it waits for the lock, and
+a signal came. Each time it takes the interpreter's lock. That is 5 to 8 ms of CPU a second; under load it waits for the lock, and
 is woken up in vain whenever uvloop gives that back for a moment: up to a sixth of what a message costs (docs/performance.md). So twice a
 second there is a signal, by which the thread sleeps for most of the time until the next one.
 
