@@ -9,8 +9,8 @@ Calls of Ray are heard that much later: a start, a stop, being asked for health,
 What is not as it is here is left alone: a process that is not Ray's, a main thread that is busy with anything but waiting.
 
 The thread that syncs needs the lock as well. A thread asks for the lock when it was refused for an interval, which begins anew each time it
-is woken up in vain; with Python's 5 ms there were 12 syncs a second beside a session that drains, instead of 40. So the interval is shorter
-than what lies between two such times.
+is woken up in vain; with Python's 5 ms there were 8 to 10 syncs a second beside a session that drains, instead of 29 to 41. So the
+interval is shorter than what lies between two such times.
 
 Always holds: the thread is there for at least EVERY_S - REST_S of each EVERY_S, and all the time until FIRST_S after the start and
 once the end has begun.
@@ -57,7 +57,7 @@ class Resting:
         self._next: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """On the loop, when the server has started."""
+        """On the loop, once, when what is to be started is started or begins to be."""
         if signal.getsignal(NUMBER) is _rest:
             self._next = asyncio.get_running_loop().call_later(FIRST_S, self._again)
 

@@ -254,7 +254,7 @@ class RocksEngine:
             # Both kinds see the same: whoever shares an engine among threads lets nobody write, or catch up, during a read.
             if len(keys) < limit and left > 0:
                 # What is read in bulk is not put into the cache, as in `columns`.
-                options.fill_cache(limit < _MANY)  # type: ignore[call-arg]
+                options.fill_cache(limit < _MANY)  # type: ignore[call-arg]  # its stub forgets the argument
                 following = cast("Iterator[tuple[bytes, bytes]]", rdict.items(from_key=_behind(keys, start), read_opt=options))
                 left = _run(following, keys, values, limit, left)
             if len(keys) < limit and left > 0:
