@@ -5,6 +5,8 @@ for in one process has one session of it, and real brokers judge times; the othe
 parts: one lane has the real brokers first and then parts, the other parts only, so neither stands still while the other has much to do.
 What runs in the second is printed as it goes, a report of the first when it is complete. With a single core there is one lane.
 
+Whatever hangs ends after ENDS_AFTER_S, as it does at a SIGTERM, with the stacks of its threads: it is told which part was at what.
+
 What failed beside all that is run once more with nothing beside it. Failing again is red; passing is green. Either is named in the last
 lines, with why it failed at first: a test that passes then is unsteady, by its own fault or by ours, and somebody has to find which. More
 than UNSTEADY_MAX of them are red as they are.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,7 +25,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 from xml.etree import ElementTree
 
 from tests.conftest import STARTS_BROKERS, USES_SPARK
@@ -40,25 +43,43 @@ APART = [
 """Parts of the others that take some minutes each. What is in none of them is one more, takes longest, and comes first."""
 OTHERS_NICE = 15
 UNSTEADY_MAX = 8
+ENDS_AFTER_S = 4500.0
+"""Less than CI waits (.ci/run): only here is known what was under way."""
 PASSED, FAILED, NONE_FOUND = 0, 1, 5
 """Exit codes of pytest."""
 _REPORT = "report.xml"
 _WHY_LETTERS = 400
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Part:
-    """One run of pytest. cache: where it leaves what failed."""
+    """One run of pytest: made -> running -> ended, by itself or by `end`. cache: where it leaves what failed."""
 
     what: str
     words: Sequence[str]
     cache: Path
     nice: int = OTHERS_NICE
+    process: subprocess.Popen[bytes] | None = None
+    ended: bool = False
+    took_s: float = 0.0
+    came_to: str = ""
+    """The file of tests that it was at, where its report is known."""
 
     def run(self, output: int | None = None) -> int:
         """Its exit code. output: a file descriptor."""
-        command = ["nice", "-n", str(self.nice), *pytest(self.cache), *self.words]
-        return subprocess.run(command, stdout=output, stderr=output, check=False).returncode
+        if self.ended:
+            return -signal.SIGABRT
+        began = time.monotonic()
+        self.process = subprocess.Popen(["nice", "-n", str(self.nice), *pytest(self.cache), *self.words], stdout=output, stderr=output)
+        code = self.process.wait()
+        self.took_s = time.monotonic() - began
+        return code
+
+    def end(self) -> None:
+        """From any thread, also before it runs. Python's fault handler, which pytest turns on, says where each thread is."""
+        self.ended = True
+        if self.process is not None:
+            self.process.send_signal(signal.SIGABRT)
 
 
 def pytest(cache: Path) -> list[str]:
@@ -90,9 +111,12 @@ def parts(words: Sequence[str], directory: Path) -> tuple[Part, list[Part]]:
     return Part("real brokers and Spark", [*BESIDE, *words], directory / "brokers", nice=0), [rest, *apart]
 
 
-def first_look(brokers: Part, others: Sequence[Part]) -> list[int]:
+def first_look(brokers: Part, others: Sequence[Part], ends_after_s: float = ENDS_AFTER_S) -> list[int]:
     """All of them, two at a time. Returns their exit codes."""
     waiting = deque(others)
+    limit = Timer(ends_after_s, end, [[brokers, *others]])
+    limit.daemon = True
+    limit.start()
     codes: list[int] = []
 
     def quietly() -> None:
@@ -101,7 +125,9 @@ def first_look(brokers: Part, others: Sequence[Part]) -> list[int]:
             with tempfile.TemporaryFile("w+") as report:
                 codes.append(part.run(report.fileno()))
                 report.seek(0)
-                print(f"\n{part.what}, which ran beside all that:\n{report.read()}", flush=True)
+                text = report.read()
+                part.came_to = next((line.strip() for line in reversed(text.splitlines()) if line.startswith("tests/")), "")
+                print(f"\n{part.what}, which ran beside all that, {part.took_s:.0f} s:\n{text}", flush=True)
             part = _next(waiting)
 
     beside = Thread(target=quietly)
@@ -112,11 +138,18 @@ def first_look(brokers: Part, others: Sequence[Part]) -> list[int]:
         while (part := _next(waiting)) is not None:
             print(f"\n{part.what}:", flush=True)
             codes.append(part.run())
+            print(f"{part.what}: {part.took_s:.0f} s", flush=True)
     except KeyboardInterrupt:
         # The same Ctrl-C went to both; pytest takes its brokers down before it ends.
         waiting.clear()
     beside.join()
+    limit.cancel()
     return codes
+
+
+def end(these: Sequence[Part]) -> None:
+    for part in these:
+        part.end()
 
 
 def _next(waiting: deque[Part]) -> Part | None:
@@ -151,8 +184,12 @@ def main(words: list[str]) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="holdfast-tests-") as directory:
         brokers, others = parts(words, Path(directory))
+        signal.signal(signal.SIGTERM, lambda *_: end([brokers, *others]))
         codes = first_look(brokers, others)
         result, whys = verdict(codes, 1 + len(others), [part.cache for part in (brokers, *others)])
+    for part in (brokers, *others):
+        if part.ended:
+            print(f"{part.what}: ended before it was through {f'with {part.came_to}' if part.came_to else ''}")
     for why in whys:
         print(f"{'failed beside others, and some alone' if result else 'unsteady, failed beside others and passed alone'}: {why}")
     print(f"{'red' if result else 'green'} after {time.monotonic() - began:.0f} s")

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from itertools import pairwise
 
 from actors.pump import ASKED_MAX, PATIENCE_S, Pump
+
+EARLY_S = 0.002
+"""So much sooner than it was asked for a timer of a loop may come."""
 
 
 class Ticks:
     def __init__(self) -> None:
         self.count = 0
+        self.last = 0.0
         self.one = asyncio.Event()
 
     def tick(self) -> None:
         self.count += 1
+        self.last = asyncio.get_running_loop().time()
         self.one.set()
 
     async def until(self, count: int) -> None:
@@ -23,6 +29,30 @@ class Ticks:
             while self.count < count:
                 self.one.clear()
                 await self.one.wait()
+
+    async def come_for(self, asked: Asked) -> None:
+        """There was one at this time or after it, once all that was to come by then has come. A loop that is late may have one tick for
+        two times."""
+        loop = asyncio.get_running_loop()
+        had = loop.create_future()
+        loop.call_at(asked.latest + EARLY_S, lambda: loop.call_soon(had.set_result, None))
+        await had
+        assert self.last >= asked.earliest - EARLY_S, f"none since {self.last:.3f}, asked for at {asked.earliest:.3f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """When a wake-up is due, by the loop's time: we may stand still beside asking for it."""
+
+    earliest: float
+    latest: float
+
+
+def within(pump: Pump, after_ms: int) -> Asked:
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    pump.within(after_ms)
+    return Asked(before + after_ms / 1000, loop.time() + after_ms / 1000)
 
 
 async def test_the_earliest_wake_up_counts() -> None:
@@ -47,9 +77,7 @@ async def test_a_wake_up_that_is_asked_for_while_an_earlier_one_is_overdue_is_no
     until = loop.time() + 0.003
     while loop.time() < until:
         pass  # the loop is busy, so the timer is overdue
-    pump.within(5)
-    await ticks.until(2)
-    assert ticks.count == 2
+    await ticks.come_for(within(pump, 5))
     pump.stop()
 
 
@@ -59,9 +87,7 @@ async def test_a_later_wake_up_is_not_covered_by_an_earlier_one() -> None:
     ticks = Ticks()
     pump = Pump(ticks.tick)
     pump.within(1)
-    pump.within(20)
-    await ticks.until(2)
-    assert ticks.count == 2
+    await ticks.come_for(within(pump, 20))
     pump.stop()
 
 
@@ -72,12 +98,12 @@ async def test_one_that_waits_behind_an_overdue_one_is_not_missed_for_a_still_la
     pump = Pump(ticks.tick)
     loop = asyncio.get_running_loop()
     pump.within(1)
-    pump.within(20)
+    asked = within(pump, 20)
     until = loop.time() + 0.003
     while loop.time() < until:
         pass
     pump.within(600_000)
-    await ticks.until(2)
+    await ticks.come_for(asked)
     pump.stop()
 
 
@@ -85,11 +111,12 @@ async def test_of_several_none_is_missed() -> None:
     """In whatever order they were asked for, and however many looks at everything were asked for between them."""
     ticks = Ticks()
     pump = Pump(ticks.tick)
+    asked: list[Asked] = []
     for after_ms in (30, 10, 40, 20):
         for _ in range(ASKED_MAX):
             pump.within(600_000)
-        pump.within(after_ms)
-    await ticks.until(4)
+        asked.append(within(pump, after_ms))
+    await asyncio.gather(*map(ticks.come_for, asked))
     pump.stop()
 
 

@@ -13,6 +13,7 @@ No process of it has ended in a library either: ``close`` looks into what actors
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -48,6 +49,10 @@ QUIET_RAY = {"ray.dashboard": "false", "admin.enable": "false"}
 starting the broker."""
 EACH_ALONE = {"profile": "spread"}
 """Parts are killed one by one here, on any number of cores; a test of the other profile says so."""
+
+
+_given: set[int] = set()
+"""Ports, by this process."""
 
 
 class CommandFailed(Exception):
@@ -115,16 +120,26 @@ def parse_status(text: str) -> Status:
 
 
 def free_port() -> int:
-    """A port nobody listens on, below the range from which outgoing connections take theirs."""
+    """As `free_run`."""
+    return free_run(1)
+
+
+def free_run(count: int) -> int:
+    """The first of so many ports in a row on which nobody listens, below the range from which outgoing connections take theirs.
+
+    None of them is given a second time: of three brokers that were made before the first of them listened, two had the same.
+    """
     for _ in range(200):
-        port = random.randrange(20000, 30000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free port between 20000 and 30000")
+        first = random.randrange(20000, 30000 - count)
+        ports = range(first, first + count)
+        if not _given.isdisjoint(ports):
+            continue
+        with contextlib.suppress(OSError), contextlib.ExitStack() as taken:
+            for port in ports:
+                taken.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            _given.update(ports)
+            return first
+    raise AssertionError(f"no {count} free ports in a row between 20000 and 30000")
 
 
 def alive(pid: int) -> bool:

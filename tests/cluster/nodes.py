@@ -11,7 +11,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from typing import Self
 from actors import ROOT
 from actors.environment import RECONNECT
 from actors.processes import ProcessId, alive, marked
-from tests.broker.running import free_port
+from tests.broker.running import free_run
 from tests.cluster.loopback_ray import SINGLE_MACHINE
 
 MARK = "HOLDFAST_TEST_NODE"
@@ -40,16 +39,6 @@ BY_ENVIRONMENT = ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT")
 """Of a head too, which has no options for them."""
 PATIENT = {RECONNECT: "86400"}
 """For the raylets of workers: they wait for their head."""
-
-
-def free_block(count: int) -> int:
-    """The first of so many ports in a row that nobody has."""
-    while True:
-        first = free_port()
-        with contextlib.suppress(OSError), contextlib.ExitStack() as taken:
-            for port in range(first, first + count):
-                taken.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return first
 
 
 @dataclass(slots=True)
@@ -119,7 +108,7 @@ class Nodes:
         directory.mkdir()
         names = OF_EVERY_NODE if options else (*OF_A_HEAD, *OF_EVERY_NODE)
         fixed = len(names) + len(BY_ENVIRONMENT)
-        first = free_block(fixed + WORKER_PORTS)
+        first = free_run(fixed + WORKER_PORTS)
         at = dict(zip((*names, *BY_ENVIRONMENT), range(first, first + fixed), strict=True))
         all_options = [
             *(options or ["--head", "--include-dashboard=false", "--num-cpus=0"]),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -12,6 +15,13 @@ from tests.__main__ import FAILED, NONE_FOUND, PASSED, Part, first_look, parts, 
 ROOT = Path(__file__).parents[2]
 SOUND = "def test_sound():\n    pass\n"
 BROKEN = "def test_broken():\n    assert False\n"
+HANGS = """
+from threading import Event
+def test_hangs():
+    with open("began", "w"):
+        pass
+    Event().wait()
+"""
 INTERRUPTED = 2
 
 
@@ -52,6 +62,39 @@ def test_each_part_is_run_once_with_the_words_of_the_command_line(tmp_path: Path
         made.append(Part(name, [f"test_{name}.py", "-q", "-k", "broken or sound", f"--junit-xml={name}.xml"], tmp_path / name))
     assert sorted(first_look(made[0], made[1:])) == [PASSED, PASSED, FAILED]
     assert all((tmp_path / f"{part.what}.xml").exists() for part in made)
+
+
+@pytest.mark.slow
+def test_what_hangs_is_ended_and_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its threads' stacks are in the report of the lane, which CI had never seen before; what was to come after it does not begin."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "test_hangs.py").write_text(HANGS)
+    os.mkfifo(tmp_path / "began")
+    hanging, behind = Part("hanging", ["test_hangs.py", "-q"], tmp_path / "a"), Part("behind", ["test_hangs.py"], tmp_path / "b")
+
+    def wait_and_end() -> None:
+        (tmp_path / "began").read_text()
+        behind.end()
+        hanging.end()
+
+    ending = Thread(target=wait_and_end)
+    ending.start()
+    codes = first_look(hanging, [])
+    ending.join()
+    assert [*codes, behind.run()] == [-signal.SIGABRT, -signal.SIGABRT]
+    assert "in test_hangs" in capfd.readouterr().out
+    assert verdict(codes, 1, []) == (1, [])
+
+
+@pytest.mark.slow
+def test_all_of_it_is_ended_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody reads what this one writes. What would have come next does not begin."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "test_hangs.py").write_text(HANGS)
+    os.mkfifo(tmp_path / "began")
+    brokers, one, two = (Part(name, ["test_hangs.py", "-q"], tmp_path / name) for name in ("brokers", "one", "two"))
+    assert first_look(brokers, [one, two], ends_after_s=0.2) == [-signal.SIGABRT] * 3
+    assert two.process is None
 
 
 def test_green_only_when_every_part_came_to_its_end(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
-import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -25,23 +23,12 @@ from typing import Any, Self
 from actors.run import read_run
 from actors.sites.whereabouts import SITES_FILE, Sites
 from tests.actors.register.etcds import Etcd, etcds
-from tests.broker.running import QUIET_RAY, Options, RunningBroker, Status
+from tests.broker.running import QUIET_RAY, Options, RunningBroker, Status, free_run
 from tests.clockshim.control import Clocks
 from tests.cluster.nodes import Nodes
 from tests.sites.doors import Door
 
 NAMES = "abcdefg"
-
-
-def free_run(count: int) -> int:
-    """The first of so many ports in a row that nobody has, below those that outgoing connections take."""
-    for _ in range(200):
-        first = random.randrange(20000, 30000 - count)
-        with contextlib.suppress(OSError), contextlib.ExitStack() as taken:
-            for port in range(first, first + count):
-                taken.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return first
-    raise AssertionError(f"no {count} free ports in a row between 20000 and 30000")
 
 
 @asynccontextmanager
