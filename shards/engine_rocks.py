@@ -23,7 +23,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, islice
+from functools import partial
 from typing import cast
 
 from rocksdict import Cache, Checkpoint, ColumnFamily, Rdict, RdictIter, ReadOptions, WriteBatch
@@ -33,7 +33,9 @@ from shards.engine import HOME_FAMILY, Apart, Entries, FamilyMissing, Op, StoreD
 from shards.family_names import HOME_NAME, FamilyNames
 from shards.log_files import note_reached
 from shards.log_garbage import disarm
+from shards.reads_kept import KeptReads
 from shards.rocks_options import RocksOptions, database_options, options_of_families
+from shards.rocks_scans import MANY, behind, few, many, parts
 
 __all__ = ["RocksCursor", "RocksEngine", "RocksOptions", "database_options", "mapped", "noted", "tables_of"]
 
@@ -41,14 +43,6 @@ _NO_SPACE = "No space left on device"
 _PROBE_KEY = b"\xff\xff\xff\xff probe"
 _FULL_POLL_S = 0.25
 _NO_BOUND = 1 << 62
-_AT_ONCE = 64
-_AT_ONCE_BYTES = 256 << 10
-"""Between two looks at the bounds: so many entries at most, and fewer where those before were larger than that on average."""
-_STEPS = 8
-"""So many entries come one by one. For more there is another kind of iterator: a fifth cheaper for each, and 6 us to make."""
-_MANY = 256
-"""Who asks for so many has most often seen that there are, so the other kind comes at once: each kind has to look for the first entry."""
-
 _BYTES = ("rocksdb.total-sst-files-size", "rocksdb.cur-size-all-mem-tables")
 """Properties of a family that together are what it takes."""
 
@@ -126,6 +120,7 @@ class RocksEngine:
             raise mapped(f"open {path}", error) from error
         self._rdicts: dict[int, Rdict] = {}
         self._handles: dict[int, ColumnFamily] = {}
+        self._kept: KeptReads | None = KeptReads()
         for family, name in self._called.of.items():
             self._take_family(family, name)
         for family in list(self._rdicts):
@@ -167,6 +162,8 @@ class RocksEngine:
         self._drop(family)
 
     def _drop(self, family: int) -> None:
+        if self._kept is not None:
+            self._kept.end_all()
         # The files go when the last handle has gone; closing a dropped family raises, so they are just let go.
         del self._rdicts[family], self._handles[family]
         try:
@@ -200,6 +197,8 @@ class RocksEngine:
         except Exception as error:
             raise self._write_failed(error) from error
         self._full = False
+        if self._kept:
+            self._kept.end_old()
 
     def sync(self) -> None:
         self._alive()
@@ -231,42 +230,23 @@ class RocksEngine:
             raise noted(self._notes, "get_many", error) from error
 
     def scan(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> list[tuple[bytes, bytes]]:
-        return list(zip(*self.keys_and_values(family, start, end, limit, bytes_max), strict=True))
+        return list(zip(*self._read(family, start, end, limit, bytes_max, None), strict=True))
 
     def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
+        return self._read(family, start, end, limit, bytes_max, self._kept)
+
+    def _read(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None, kept: KeptReads | None) -> Apart:
         rdict = self._rdict(family)
-        keys: list[bytes] = []
-        values: list[bytes] = []
         if limit <= 0 or start >= end:
-            return keys, values
-        options = ReadOptions()
-        options.set_iterate_upper_bound(end)
+            return [], []
         left = _NO_BOUND if bytes_max is None else bytes_max
-        iterator: RdictIter | None = None
         try:
-            if limit < _MANY:
-                iterator = rdict.iter(options)
-                iterator.seek(start)
-                left = _step(iterator, keys, values, min(limit, _STEPS), left)
-                if len(keys) < min(limit, _STEPS) and left > 0:
-                    iterator.status()
-                    return keys, values
-            # Both kinds see the same: whoever shares an engine among threads lets nobody write, or catch up, during a read.
-            if len(keys) < limit and left > 0:
-                # What is read in bulk is not put into the cache, as in `columns`.
-                options.fill_cache(limit < _MANY)  # type: ignore[call-arg]  # its stub forgets the argument
-                following = cast("Iterator[tuple[bytes, bytes]]", rdict.items(from_key=_behind(keys, start), read_opt=options))
-                left = _run(following, keys, values, limit, left)
-            if len(keys) < limit and left > 0:
-                # These end at a damaged block as they do at the last key, and say nothing.
-                iterator = iterator or rdict.iter(options)
-                iterator.seek(_behind(keys, start))
-                left = _step(iterator, keys, values, limit - len(keys), left)
-                if len(keys) < limit and left > 0:
-                    iterator.status()
+            if limit < MANY:
+                return few(rdict, start, end, limit, left)
+            standing = kept.take(family, start, end) if kept is not None else None
+            return many(rdict, start, end, limit, left, standing, None if kept is None else partial(kept.keep, family, end))
         except Exception as error:
             raise noted(self._notes, "scan", error) from error
-        return keys, values
 
     def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         rdict = self._rdict(family)
@@ -278,9 +258,9 @@ class RocksEngine:
         try:
             while limit > 0 and start < end:
                 found = cast("Iterator[tuple[bytes, bytes]]", rdict.items(from_key=start, read_opt=options))
-                for part in _parts(found, limit, left, 1):
+                for part in parts(found, limit, left, 1):
                     yield part
-                    left, limit, start = left - sum(part[2]), limit - len(part[0]), _behind(part[0], start)
+                    left, limit, start = left - sum(part[2]), limit - len(part[0]), behind(part[0], start)
                 if limit <= 0 or left <= 0:
                     return
                 # These iterators end at a damaged block as they do at the last key, and say nothing: another kind is asked whether there
@@ -350,6 +330,8 @@ class RocksEngine:
         healthy = self._failed is None and not self._full
         self._failed = "closed"
         self._handles.clear()
+        if self._kept is not None:
+            self._kept.end_all()
         sequence = self.latest_sequence() if healthy else 0
         rdicts = [*self._rdicts.values(), self._db]
         self._rdicts.clear()
@@ -405,61 +387,6 @@ class RocksEngine:
                 time.sleep(_FULL_POLL_S)
             else:
                 self._full = False
-
-
-def _step(iterator: RdictIter, keys: list[bytes], values: list[bytes], count: int, left: int) -> int:
-    """Add so many entries, one by one, and none after that with which they have `left` bytes. Returns what is left of these."""
-    # Bound methods and a plain loop: this is a read path of stored messages.
-    valid, key, value, following, take_key, take = iterator.valid, iterator.key, iterator.value, iterator.next, keys.append, values.append
-    while count and valid():
-        data = value()
-        take_key(key())
-        take(data)
-        count -= 1
-        left -= len(data)
-        if not count or left <= 0:
-            break
-        following()
-    return left
-
-
-def _run(entries: Iterator[tuple[bytes, bytes]], keys: list[bytes], values: list[bytes], limit: int, left: int) -> int:
-    """Add entries until there are `limit`, as `_step` does, with one call for each instead of four."""
-    at_once = _at_once(len(values), sum(map(len, values)))
-    for some_keys, some_values, lengths in _parts(entries, limit - len(keys), left, at_once):
-        keys += some_keys
-        values += some_values
-        left -= sum(lengths)
-    return left
-
-
-def _parts(entries: Iterator[tuple[bytes, bytes]], limit: int, left: int, at_once: int) -> Iterator[Entries]:
-    """Up to `limit` of them, and none after that with which they have `left` bytes, so many at first."""
-    while several := list(islice(entries, min(at_once, limit))):
-        keys, values = map(list, zip(*several, strict=True))
-        lengths = list(map(len, values))
-        size = sum(lengths)
-        if size >= left:
-            yield _until(keys, values, lengths, left)
-            return
-        yield keys, values, lengths
-        left, limit, at_once = left - size, limit - len(keys), _at_once(len(keys), size)
-
-
-def _behind(keys: list[bytes], start: bytes) -> bytes:
-    """Where what comes after these begins; with none yet, at the start."""
-    return keys[-1] + b"\x00" if keys else start
-
-
-def _at_once(entries: int, size: int) -> int:
-    """How many to take before the bounds are looked at again, after so many that have this size."""
-    return min(_AT_ONCE, 1 + _AT_ONCE_BYTES * entries // max(1, size))
-
-
-def _until(keys: list[bytes], values: list[bytes], lengths: list[int], left: int) -> Entries:
-    """Up to the value with which they reach so many bytes."""
-    count = 1 + next(number for number, size in enumerate(accumulate(lengths)) if size >= left)
-    return keys[:count], values[:count], lengths[:count]
 
 
 def tables_of(rdict: Rdict) -> dict[str, int]:

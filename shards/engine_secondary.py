@@ -57,6 +57,8 @@ class SecondaryEngine(RocksEngine):
         self._path, self._notes = path, ""
         self._failed = None
         self._full = False
+        # Its owner deletes the files that one would go on with.
+        self._kept = None
         self._cache = Cache(_OPTIONS.block_cache_bytes)
         self._options = database_options(_OPTIONS, self._cache)
         self._options.create_if_missing(False)
