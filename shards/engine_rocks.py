@@ -30,12 +30,12 @@ from rocksdict import Cache, Checkpoint, ColumnFamily, Rdict, RdictIter, ReadOpt
 
 from shards import suspects
 from shards.engine import HOME_FAMILY, Apart, Entries, FamilyMissing, Op, StoreDamaged, StoreFailed, StoreFull, StoreInUse, index_of
+from shards.engine_kept import KeptReads
+from shards.engine_scans import MANY, behind, few, many, parts
 from shards.family_names import HOME_NAME, FamilyNames
 from shards.log_files import note_reached
 from shards.log_garbage import disarm
-from shards.reads_kept import KeptReads
 from shards.rocks_options import RocksOptions, database_options, options_of_families
-from shards.rocks_scans import MANY, behind, few, many, parts
 
 __all__ = ["RocksCursor", "RocksEngine", "RocksOptions", "database_options", "mapped", "noted", "tables_of"]
 

@@ -45,6 +45,8 @@ IMPURE = {
 SHELLS = {
     "config/load.py": "reads the environment",
     "shards/engine_rocks.py": "the engine port over RocksDB",
+    "shards/engine_scans.py": "how it scans",
+    "shards/engine_kept.py": "what a scan goes on with",
     "shards/store_files.py": "the files of a RocksDB store",
     "shards/read_only.py": "a RocksDB store, opened for reading only",
     "shards/rocks_options.py": "how RocksDB is set up",

@@ -13,10 +13,10 @@ from typing import TypeAlias, cast
 from rocksdict import Rdict, RdictIter, ReadOptions
 
 from shards.engine import Apart, Entries
-from shards.reads_kept import Standing
+from shards.engine_kept import Standing
 
 Keep: TypeAlias = Callable[[bytes, Iterator[tuple[bytes, bytes]], ReadOptions], None]
-"""shards.reads_kept.KeptReads.keep, of a family and an upper bound."""
+"""shards.engine_kept.KeptReads.keep, of a family and an upper bound."""
 _AT_ONCE = 64
 _AT_ONCE_BYTES = 256 << 10
 """Between two looks at the bounds: so many entries at most, and fewer where those before were larger than that on average."""

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import shards.reads_kept
+import shards.engine_kept
 from shards.engine import FamilyMissing, StoreDamaged
+from shards.engine_kept import KEPT_MAX
 from shards.engine_rocks import RocksEngine, RocksOptions
-from shards.reads_kept import KEPT_MAX
 
 END = b"\xf0"
 PORTION = 256
@@ -121,7 +121,7 @@ def test_none_is_kept_for_long(engine: RocksEngine, monkeypatch: pytest.MonkeyPa
     read(engine, 0)
     engine.write([(0, b"a", b"b")])
     assert kept(engine) == 1
-    monkeypatch.setattr(shards.reads_kept, "KEPT_S", -1.0)
+    monkeypatch.setattr(shards.engine_kept, "KEPT_S", -1.0)
     engine.write([(0, b"a", b"b")])
     assert kept(engine) == 0
     read(engine, 0)
