@@ -68,8 +68,8 @@ class Cursor(Protocol):
     def value(self) -> bytes: ...
 
 
-Apart: TypeAlias = tuple[list[bytes], list[bytes]]
-"""Keys, and as many values."""
+Apart: TypeAlias = tuple[list[bytes], list[bytes], int]
+"""Keys, as many values, and how many bytes these are together."""
 Entries: TypeAlias = tuple[list[bytes], list[bytes], list[int]]
 """Keys, as many values, and how long these are; never none."""
 

@@ -189,7 +189,7 @@ class MemoryEngine:
 
     def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
         found = self.scan(family, start, end, limit, bytes_max)
-        return [key for key, _ in found], [value for _, value in found]
+        return [key for key, _ in found], [value for _, value in found], sum(len(value) for _, value in found)
 
     def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         found = self.scan(family, start, end, limit, bytes_max)

@@ -230,7 +230,8 @@ class RocksEngine:
             raise noted(self._notes, "get_many", error) from error
 
     def scan(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> list[tuple[bytes, bytes]]:
-        return list(zip(*self._read(family, start, end, limit, bytes_max, None), strict=True))
+        keys, values, _ = self._read(family, start, end, limit, bytes_max, None)
+        return list(zip(keys, values, strict=True))
 
     def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
         return self._read(family, start, end, limit, bytes_max, self._kept)
@@ -238,7 +239,7 @@ class RocksEngine:
     def _read(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None, kept: KeptReads | None) -> Apart:
         rdict = self._rdict(family)
         if limit <= 0 or start >= end:
-            return [], []
+            return [], [], 0
         left = _NO_BOUND if bytes_max is None else bytes_max
         try:
             if limit < MANY:

@@ -34,14 +34,14 @@ def few(rdict: Rdict, start: bytes, end: bytes, limit: int, left: int) -> Apart:
     options.set_iterate_upper_bound(end)
     iterator: RdictIter = rdict.iter(options)
     iterator.seek(start)
-    left = _step(iterator, keys, values, min(limit, _STEPS), left)
-    if len(keys) < min(limit, _STEPS) and left > 0:
+    rest = _step(iterator, keys, values, min(limit, _STEPS), left)
+    if len(keys) < min(limit, _STEPS) and rest > 0:
         iterator.status()
-    elif len(keys) < limit and left > 0:
+    elif len(keys) < limit and rest > 0:
         # Both kinds see the same: whoever shares an engine among threads lets nobody write, or catch up, during a read.
-        left = _run(_items(rdict, behind(keys, start), options), keys, values, limit, left)
-        _look_on(iterator, keys, values, start, limit, left)
-    return keys, values
+        rest = _run(_items(rdict, behind(keys, start), options), keys, values, limit, rest)
+        rest = _look_on(iterator, keys, values, start, limit, rest)
+    return keys, values, left - rest
 
 
 def many(rdict: Rdict, start: bytes, end: bytes, limit: int, left: int, standing: Standing | None, keep: Keep | None) -> Apart:
@@ -57,8 +57,8 @@ def many(rdict: Rdict, start: bytes, end: bytes, limit: int, left: int, standing
         if keep is not None:
             keep(keys[-1], entries, options)
     else:
-        _look_on(rdict.iter(options), keys, values, start, limit, rest)
-    return keys, values
+        rest = _look_on(rdict.iter(options), keys, values, start, limit, rest)
+    return keys, values, left - rest
 
 
 def _begun(rdict: Rdict, start: bytes, end: bytes) -> tuple[Iterator[tuple[bytes, bytes]], ReadOptions]:
@@ -73,13 +73,15 @@ def _items(rdict: Rdict, start: bytes, options: ReadOptions) -> Iterator[tuple[b
     return cast("Iterator[tuple[bytes, bytes]]", rdict.items(from_key=start, read_opt=options))
 
 
-def _look_on(iterator: RdictIter, keys: list[bytes], values: list[bytes], start: bytes, limit: int, left: int) -> None:
-    """Iterators of the other kind end at a damaged block as they do at the last key, and say nothing: so this one is asked for more."""
+def _look_on(iterator: RdictIter, keys: list[bytes], values: list[bytes], start: bytes, limit: int, left: int) -> int:
+    """Iterators of the other kind end at a damaged block as they do at the last key, and say nothing: so this one is asked for more, where
+    more is wanted. Returns what is left of the bytes."""
     if len(keys) < limit and left > 0:
         iterator.seek(behind(keys, start))
         left = _step(iterator, keys, values, limit - len(keys), left)
         if len(keys) < limit and left > 0:
             iterator.status()
+    return left
 
 
 def _step(iterator: RdictIter, keys: list[bytes], values: list[bytes], count: int, left: int) -> int:

@@ -181,8 +181,9 @@ class Reader:
                 whole.values.extend(values)
             elif values:
                 segments.append(Segment([reference], after, read.place, False, positions, values, [len(values)]))
-            used = sum(map(len, values))
-            count, size, keys = count - len(values), size - used, keys - max(len(values), 1)
+            if read.done:
+                used = sum(map(len, values))
+                count, size, keys = count - len(values), size - used, keys - max(len(values), 1)
             if not read.done or count <= 0 or size <= 0 or keys <= 0:
                 stop = Place(cut, horizon, generation, stream.static, read.place)
                 break

@@ -73,10 +73,10 @@ class CountingEngine:
         return found
 
     def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
-        keys, values = self._engine.keys_and_values(family, start, end, limit, bytes_max)
+        keys, values, size = self._engine.keys_and_values(family, start, end, limit, bytes_max)
         self.seeks += 1
         self.entries += len(keys)
-        return keys, values
+        return keys, values, size
 
     def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         self.seeks += 1

@@ -45,10 +45,10 @@ class Messages:
 
     def scan(self, static: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
         """All messages of a stream, whatever their varying levels are, with after < position <= upto."""
-        keys, values = self._engine.keys_and_values(self._family, *_bounds(static, after, upto), limit, bytes_max)
+        keys, values, size = self._engine.keys_and_values(self._family, *_bounds(static, after, upto), limit, bytes_max)
         self._moves.seek += 1
         self._moves.next += len(keys)
-        return scanned(position_list(keys, _KEY_BYTES, _POSITION_AT), values, upto, limit, bytes_max)
+        return scanned(position_list(keys, _KEY_BYTES, _POSITION_AT), values, size, upto, limit, bytes_max)
 
     def bulk(self, static: bytes, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
         """The same in columns."""

@@ -84,11 +84,9 @@ def has(topic: bytes, literals: tuple[tuple[int, bytes], ...]) -> bool:
     return all(levels[depth] == value for depth, value in literals)
 
 
-def scanned(positions: list[int], values: list[bytes], upto: int, limit: int, bytes_max: int, header_bytes: int = 0) -> Read:
-    """What one scan up to `upto` gave, of at most `limit` messages whose values, headers included, were not to pass `bytes_max`."""
-    headers = header_bytes * len(values)
-    total = sum(map(len, values))
-    if len(values) < limit and total + headers < bytes_max:
+def scanned(positions: list[int], values: list[bytes], total: int, upto: int, limit: int, bytes_max: int) -> Read:
+    """What one scan up to `upto` gave, of at most `limit` messages whose values, `total` bytes, were not to pass `bytes_max`."""
+    if len(values) < limit and total < bytes_max:
         return Read(positions, values, upto, True)
     if total > bytes_max and len(values) > 1:
         # The engine stops with the value that passes the bound; only a first one may pass it.

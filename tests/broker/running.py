@@ -51,8 +51,9 @@ EACH_ALONE = {"profile": "spread"}
 """Parts are killed one by one here, on any number of cores; a test of the other profile says so."""
 
 
-_given: set[int] = set()
-"""Ports, by this process."""
+PORTS = range(20000, 30000)
+_next_port = random.choice(PORTS)
+"""Not the same in two processes: others run beside this one."""
 
 
 class CommandFailed(Exception):
@@ -127,19 +128,18 @@ def free_port() -> int:
 def free_run(count: int) -> int:
     """The first of so many ports in a row on which nobody listens, below the range from which outgoing connections take theirs.
 
-    None of them is given a second time: of three brokers that were made before the first of them listened, two had the same.
+    One comes after the other, so none is given a second time before all others were: of three brokers that were made before the first of
+    them listened, two had the same.
     """
-    for _ in range(200):
-        first = random.randrange(20000, 30000 - count)
-        ports = range(first, first + count)
-        if not _given.isdisjoint(ports):
-            continue
+    global _next_port
+    for _ in range(1000):
+        first = _next_port if _next_port + count <= PORTS.stop else PORTS.start
+        _next_port = first + count
         with contextlib.suppress(OSError), contextlib.ExitStack() as taken:
-            for port in ports:
+            for port in range(first, first + count):
                 taken.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            _given.update(ports)
             return first
-    raise AssertionError(f"no {count} free ports in a row between 20000 and 30000")
+    raise AssertionError(f"no {count} free ports in a row between {PORTS.start} and {PORTS.stop}")
 
 
 def alive(pid: int) -> bool:

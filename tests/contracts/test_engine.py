@@ -205,8 +205,8 @@ def test_a_scan_keeps_its_bounds_over_many_entries_and_sizes(engine: Engine) -> 
                 break
         asked = (0, start.to_bytes(2, "big"), end.to_bytes(2, "big"), limit, bytes_max)
         assert engine.scan(*asked) == expected
-        keys, values = engine.keys_and_values(*asked)
-        assert list(zip(keys, values, strict=True)) == expected
+        keys, values, size = engine.keys_and_values(*asked)
+        assert list(zip(keys, values, strict=True)) == expected and size == sum(map(len, values))
         found = list(engine.columns(*asked))
         assert all(len(keys) == len(values) > 0 and lengths == [len(value) for value in values] for keys, values, lengths in found)
         assert list(zip(*gathered(found), strict=True)) == expected

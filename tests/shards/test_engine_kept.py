@@ -42,9 +42,9 @@ def value(number: int) -> bytes:
 
 
 def read(engine: RocksEngine, start: int, limit: int = PORTION, bytes_max: int | None = None, end: bytes = END) -> list[int]:
-    keys, values = engine.keys_and_values(1, key(start), end, limit, bytes_max)
+    keys, values, size = engine.keys_and_values(1, key(start), end, limit, bytes_max)
     numbers = [int.from_bytes(each, "big") for each in keys]
-    assert values == [value(number) for number in numbers]
+    assert values == [value(number) for number in numbers] and size == sum(map(len, values))
     return numbers
 
 

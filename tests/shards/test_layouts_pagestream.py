@@ -36,10 +36,10 @@ class Counting(MemoryEngine):
         self.most = self.all = 0
 
     def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
-        keys, values = super().keys_and_values(family, start, end, limit, bytes_max)
+        keys, values, size = super().keys_and_values(family, start, end, limit, bytes_max)
         self.most = max(self.most, len(keys))
         self.all += len(keys)
-        return keys, values
+        return keys, values, size
 
 
 def opened(bounds: Bounds = BOUNDS, options: LayoutOptions = OPTIONS) -> tuple[Counting, PageStream]:

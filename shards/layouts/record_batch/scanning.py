@@ -65,7 +65,8 @@ class Scanner:
         found = self._engine.scan(self._family, static + pack_position(after + 1), static + pack_position(upto + 1), limit, bytes_max)
         messages = messages_of(static, found)
         positions, values = [position for position, _ in messages], [value for _, value in messages]
-        return scanned(positions, values, upto, limit, bytes_max, SINGLE_HEADER_BYTES)
+        total = sum(map(len, values)) + SINGLE_HEADER_BYTES * len(values)
+        return scanned(positions, values, total, upto, limit, bytes_max)
 
     def mixed(self, static: bytes, stream: LiteralStream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         """A stream that may have batches."""

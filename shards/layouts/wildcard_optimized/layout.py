@@ -154,8 +154,8 @@ class WildcardOptimized(Learned):
 
     def _scan(self, mapper: KeyMapper, index: int, after: int, upto: int, limit: int, bytes_max: int) -> Read:
         """A stream without varying levels, alone under its topic index."""
-        keys, values = self._engine.keys_and_values(self._family, *self._bounds(mapper, index, after, upto), limit, bytes_max)
-        return scanned(position_list(keys, mapper.key_bytes, mapper.key_bytes - 8), values, upto, limit, bytes_max)
+        keys, values, size = self._engine.keys_and_values(self._family, *self._bounds(mapper, index, after, upto), limit, bytes_max)
+        return scanned(position_list(keys, mapper.key_bytes, mapper.key_bytes - 8), values, size, upto, limit, bytes_max)
 
     def _bounds(self, mapper: KeyMapper, index: int, after: int, upto: int) -> tuple[bytes, bytes]:
         base, size = mapper.key((index, 0)), mapper.key_bytes
