@@ -105,8 +105,9 @@ class Engine(Protocol):
         together reach ``bytes_max`` bytes. So at least one entry is returned when there is one and limit > 0."""
 
     def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
-        """As ``scan``, keys and values apart, and nothing between start and end may be written any more: several of these that have the
-        same end, each beginning behind where the one before it ended, may see what was there at the first."""
+        """As ``scan``, keys and values apart. For families to which entries are only added, each behind those that are there: of several
+        calls with the same end, each beginning behind where the one before it ended, all may go by what was there at the first until that
+        is through."""
 
     def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         """As ``scan``, keys and values apart, and some of them at a time: whoever joins each before the next comes keeps no object for

@@ -81,6 +81,17 @@ def test_writing_elsewhere_flushing_and_merging_between_portions_change_nothing(
     assert found == list(range(COUNT))
 
 
+def test_what_is_added_behind_is_read_too(engine: RocksEngine) -> None:
+    """An index is made of a stream that goes on growing: it was through only when it had all."""
+    found = read(engine, 0)
+    for number in range(COUNT, COUNT + 10):
+        engine.write([(1, key(number), value(number))])
+        found += read(engine, len(found))
+    while numbers := read(engine, len(found)):
+        found += numbers
+    assert found == list(range(COUNT + 10))
+
+
 def test_whoever_begins_elsewhere_is_told_what_is_there(engine: RocksEngine) -> None:
     """Further on, further back, at the same place again, and with another upper bound."""
     rng = random.Random(6)
