@@ -183,8 +183,7 @@ class Decoder:
         is_5 = self.version == MQTT_5
         packet_bytes_max = self._packet_bytes_max
         may_exceed = size - pos > packet_bytes_max
-        names = self._names
-        known = names.known
+        begin = pos
         users_of: Known = {} if self._blocks is None else self._blocks.known
         users_max = self._bounds.user_properties
         form_of, first_five = _PUBLISH_FORM, _FIRST_FIVE
@@ -218,10 +217,8 @@ class Decoder:
                 if end > size or (may_exceed and end - pos > packet_bytes_max):
                     break
                 topic = data[topic_start:topic_end]
-                if topic not in known:
-                    if topic_end > end or not topic:
-                        break
-                    names.check(topic)
+                if not topic:
+                    break
                 packet_id = 0
                 if form == 2:
                     packet_id = data[topic_end] << 8 | data[topic_end + 1]
@@ -250,8 +247,21 @@ class Decoder:
                 pos = end
         except (IndexError, StructError, ProtocolError):
             pass  # The general way reads this packet again and says precisely what is wrong with it.
+        # All at once: of very many topics each lies elsewhere in memory, and the processor looks for several at a time.
+        names = self._names.valid(topics)
+        valid = len(names)
+        if valid < len(topics):
+            pos = self._behind(data, begin, valid)
+            del flags[valid:], packet_ids[valid:], bodies[valid:]
         if flags:
-            items.append(PublishRun(flags, packet_ids, topics, bodies))
+            items.append(PublishRun(flags, packet_ids, names, bodies))
+        return pos
+
+    def _behind(self, data: bytes, pos: int, count: int) -> int:
+        """Where the packet begins that stands behind so many whole ones."""
+        for _ in range(count):
+            length, start = remaining_length(data, pos + 1, self.version == MQTT_5)
+            pos = start + length
         return pos
 
     def _read_acks(self, data: bytes, pos: int, items: list[Item]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from mqtt.reason import ProtocolError, ReasonCode
 from mqtt.wire import check_utf8
@@ -140,7 +140,7 @@ def matches_levels(filter_levels: Sequence[bytes], topic_levels: Sequence[bytes]
 
 
 class TopicNames:
-    """Topic names that were checked already, so that the next check is one set lookup.
+    """Topic names that were checked already, so that the next check is one lookup.
 
     One instance serves all connections of a process.  Bounded in count, and by taking only
     names of ordinary length also in bytes: those that came first, or came again, since so many
@@ -154,16 +154,33 @@ class TopicNames:
     def __init__(self, levels_max: int = LEVELS_MAX, count_max: int = 131_072) -> None:
         self._levels_max = levels_max
         self._count_max = count_max
-        self.known: set[bytes] = set()
-        self._older: set[bytes] = set()
+        self.known: dict[bytes, bytes] = {}
+        """Each to itself: equal topics of many messages are one object, as far as it is this one that they are told by."""
+        self._older: dict[bytes, bytes] = {}
+
+    def valid(self, topics: list[bytes]) -> list[bytes]:
+        """These, before the first that is not a valid topic name, as the objects that are remembered."""
+        found = list(map(self.known.get, topics))
+        if all(found):
+            return cast("list[bytes]", found)
+        known: list[bytes] = []
+        for topic in topics:
+            try:
+                self.check(topic)
+            except ProtocolError:
+                break
+            known.append(self.known.get(topic, topic))
+        return known
 
     def check(self, topic: bytes) -> None:
         """Raise unless ``topic`` is a valid topic name; remember it when it is."""
         if topic in self.known:
             return
-        if topic not in self._older:
+        name = self._older.get(topic)
+        if name is None:
             check_topic_name(topic, self._levels_max)
-        if len(topic) <= self.CACHED_NAME_BYTES_MAX:
+            name = topic
+        if len(name) <= self.CACHED_NAME_BYTES_MAX:
             if len(self.known) >= self._count_max:
-                self._older, self.known = self.known, set()
-            self.known.add(topic)
+                self._older, self.known = self.known, {}
+            self.known[name] = name

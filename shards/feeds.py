@@ -9,7 +9,9 @@ of a feed are not taken.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from mqtt.trie import FilterTrie
@@ -40,11 +42,21 @@ class LinkFeed:
         new = topics - self.known
         if not all(map(self.trie.matches_any, new)):
             return False
-        if len(self.known) + len(new) > KNOWN_TOPICS_MAX:
-            self.known.clear()
-            return True
-        self.known.update([topic for topic in new if len(topic) <= KNOWN_TOPIC_BYTES_MAX])
+        self._know(new)
         return True
+
+    def wants(self, topics: set[bytes]) -> set[bytes]:
+        """Which of these."""
+        new = topics - self.known
+        wanted = {topic for topic in new if self.trie.matches_any(topic)}
+        self._know(wanted)
+        return topics - new | wanted
+
+    def _know(self, wanted: set[bytes]) -> None:
+        if len(self.known) + len(wanted) > KNOWN_TOPICS_MAX:
+            self.known.clear()
+        else:
+            self.known.update([topic for topic in wanted if len(topic) <= KNOWN_TOPIC_BYTES_MAX])
 
 
 class _Found(NamedTuple):
@@ -134,24 +146,21 @@ class Feeds:
 
     def _some(self, feed: LinkFeed, start: int, end: int) -> _Found:
         """Those of them that are wanted, as many as have room."""
-        tail = self._tail
-        topics, values, stream_at, matches = tail.topics, tail.values, tail.streams, feed.trie.matches_any
-        streams: dict[StreamRef, int] = {}
-        stream_of: list[int] = []
-        positions: list[int] = []
-        chosen: list[bytes] = []
-        size = 0
-        for index in range(start, end):
-            if not matches(topics[index]):
-                continue
-            value = values[index]
-            stream_of.append(streams.setdefault(stream_at[index], len(streams)))
-            positions.append(tail.positions[index])
-            chosen.append(value)
-            size += len(value)
-            if len(chosen) >= FRAME_MESSAGES_MAX or size >= FRAME_BYTES_MAX:
-                break
-        return _Found(list(streams), stream_of, positions, chosen, size)
+        tail, found, next_up = self._tail, list[int](), start
+        while next_up < end and len(found) < FRAME_MESSAGES_MAX:
+            begin, next_up = next_up, min(end, next_up + 2 * FRAME_MESSAGES_MAX)
+            found += tail.of_topics(feed.wants(set(tail.topics[begin:next_up])), begin, next_up)
+        del found[FRAME_MESSAGES_MAX:]
+        sizes = list(accumulate([len(tail.values[index]) for index in found]))
+        # The one with which it is full is in it.
+        del found[bisect_left(sizes, FRAME_BYTES_MAX) + 1 :]
+        streams = [tail.streams[index] for index in found]
+        index_of = {stream: index for index, stream in enumerate(dict.fromkeys(streams))}
+        size = sizes[len(found) - 1] if found else 0
+        return _Found(
+            list(index_of), [index_of[stream] for stream in streams],
+            [tail.positions[index] for index in found], [tail.values[index] for index in found], size,
+        )  # fmt: skip
 
     def check(self) -> None:
         for feed in self._feeds.values():

@@ -96,7 +96,6 @@ class Publishing:
         wanted, stamp = self._routes.wanted, self._routes.generation
         store = self._store
         rolls = store.rolls
-        topics = self._topics
         published_at_ms = entry.published_at_ms
         clock = self._clock
         tail_append, ops, stored = self._tail.append, draft.ops, self._stored
@@ -106,8 +105,10 @@ class Publishing:
         generation = store.main
         put, count = store.writing_to(generation)
         start, of_qos, of_bytes = b"", -1, -1
-        for index, (flags, packet_id, name, body) in enumerate(zip(entry.flags, entry.packet_ids, entry.topics, entry.bodies, strict=True)):
-            topic = topics.get(name)
+        # All at once: of very many topics each lies elsewhere in memory, and the processor looks for several at a time.
+        known = list(map(self._topics.get, entry.topics))
+        columns = zip(entry.flags, entry.packet_ids, entry.topics, entry.bodies, known, strict=True)
+        for index, (flags, packet_id, name, body, topic) in enumerate(columns):
             if topic is None:
                 topic = self._remember(name)
             elif topic.stamp != stamp:

@@ -16,12 +16,13 @@ something that cannot be read without a word.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
-from mqtt.topics import matches, matches_all
+from mqtt.topics import has_wildcard, matches, matches_all
 from shards.dropped import FORGOTTEN
 from shards.frames import Gone, Place, Poll, Polled, RangeRead, ReadRange, Segment
 from shards.lts import StructureMismatch
@@ -111,33 +112,32 @@ class Reader:
         if together is not None:
             return Polled(Place(together.upto), [together], stop == end)
         limit = min(end, start + TAIL_EXAMINED_PER_MESSAGE * ask.count_max)
-        topics, values, stream_at, all_positions = tail.topics, tail.values, tail.streams, tail.positions
-        known: dict[bytes, bool] = {}
-        topic_filter = ask.filter
-        streams: dict[StreamRef, None] = {}
-        positions: list[int] = []
-        chosen: list[bytes] = []
-        size = 0
-        index = start
-        while index < limit:
-            topic = topics[index]
-            hit = known.get(topic)
-            if hit is None:
-                hit = known[topic] = matches(topic_filter, topic)
-            if hit:
-                value = values[index]
-                if chosen and (size + len(value) > ask.bytes_max or len(chosen) >= ask.count_max):
-                    break
-                streams[stream_at[index]] = None
-                positions.append(all_positions[index])
-                chosen.append(value)
-                size += len(value)
-            index += 1
-        if not patient and index < end and index == limit and len(chosen) < ask.count_max // 4:
+        found, looked = self._asked_for(ask, start, limit)
+        if not patient and looked == limit < end and len(found) < ask.count_max // 4:
             return None
-        upto = watermark if index == end else all_positions[index - 1]
-        segments = [Segment(list(streams), ask.place.cut, upto, True, positions, chosen)] if chosen else []
-        return Polled(Place(upto), segments, upto == watermark)
+        upto = watermark if looked == end else tail.positions[looked - 1]
+        if not found:
+            return Polled(Place(upto), [], upto == watermark)
+        streams = list(dict.fromkeys([tail.streams[index] for index in found]))
+        positions, values = [tail.positions[index] for index in found], [tail.values[index] for index in found]
+        return Polled(Place(upto), [Segment(streams, ask.place.cut, upto, True, positions, values)], upto == watermark)
+
+    def _asked_for(self, ask: Poll, start: int, limit: int) -> tuple[list[int], int]:
+        """Between these indexes of the tail, those of what is asked for and has room in the answer; and what comes next."""
+        tail, count_max, next_up = self._tail, ask.count_max, start
+        found: list[int] = []
+        while next_up < limit and len(found) < count_max:
+            begin, next_up = next_up, min(limit, next_up + 2 * count_max)
+            found += tail.of_topics(_of_filter(ask.filter, tail.topics[begin:next_up]), begin, next_up)
+        if len(found) > count_max:
+            next_up = found[count_max]
+            del found[count_max:]
+        sizes = accumulate([len(tail.values[index]) for index in found])
+        room = max(1, bisect_right(list(sizes), ask.bytes_max))
+        if room < len(found):
+            next_up = found[room]
+            del found[room:]
+        return found, next_up
 
     def _all_between(self, ask: Poll, start: int, end: int, upto: int) -> Segment | None:
         """What the tail has between these indexes, as it lies there, where all of it is asked for and is not too large; never empty.
@@ -305,6 +305,13 @@ class Reader:
             behind = [message for part in parts[lost[-1] + 1 :] for message in part or ()]
         rest = before + behind
         return RangeRead(True, [position for position, _ in rest], [value for _, value in rest], len(before), gone)
+
+
+def _of_filter(topic_filter: bytes, topics: list[bytes]) -> set[bytes]:
+    """Which of these topics it matches; of one without wildcards it is not asked whether it is among them."""
+    if has_wildcard(topic_filter):
+        return {topic for topic in set(topics) if matches(topic_filter, topic)}
+    return {topic_filter}
 
 
 def _lost(dropped: Dropped) -> bool:

@@ -9,6 +9,8 @@ Holds after every call (see check): positions grow strictly; every stored messag
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Set as AbstractSet
+from itertools import compress
 
 StreamRef = tuple[int, bytes]
 """Which stream a message is of: generation and static key."""
@@ -64,6 +66,10 @@ class Tail:
             return list(different), [0] * len(streams)
         index_of = {stream: index for index, stream in enumerate(different)}
         return list(different), [index_of[stream] for stream in streams]
+
+    def of_topics(self, topics: AbstractSet[bytes], start: int, end: int) -> list[int]:
+        """Of the entries from index `start` on and before `end`: the indexes of those that are of one of these topics."""
+        return list(compress(range(start, end), map(topics.__contains__, self.topics[start:end]))) if topics else []
 
     @property
     def held_bytes(self) -> int:

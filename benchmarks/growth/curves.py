@@ -1,19 +1,24 @@
 """What a message costs at each level of what there is: curves from records, and whether they are flat. Computes and measures nothing.
 
+The levels of a dimension are measured in rounds of all of them (benchmarks.growth.measuring), and a machine with neighbours is dearer in
+one round than in another. So a level is put beside the others of its round, and what it costs is the median of that over all rounds: its
+share of the middle of a round, by the median of those middles. What all levels of a round have in common drops out.
+
 Growth of a curve is the largest cost of a level over the cheapest level below it. A first level whose fixed costs lie on few messages can
 therefore not hide what comes after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
 from benchmarks.load import Record
 from benchmarks.outcome import Result
 from benchmarks.records import unclean
-from benchmarks.table import figure, markdown, median
+from benchmarks.table import figure, markdown
 
 GROWTH_MAX: Final = 1.15
 STORED, TOPICS, SESSIONS, SUBSCRIPTIONS, CORES = "stored", "topics", "sessions", "subscriptions", "processes"
@@ -48,10 +53,11 @@ def variant(dimension: str, amount: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One level."""
+    """One level. us: what a message costs, beside the other levels. median: of its runs as they are."""
 
     amount: int
     us: float
+    median: float
     runs: int
 
 
@@ -94,24 +100,51 @@ def curves(records: Sequence[Record]) -> list[Curve]:
             if name == dimension.name and record.broker == "holdfast" and number.isdigit():
                 of.setdefault(int(number), []).append(record.result)
         for phase, cost in PHASES:
-            points = []
-            for amount, results in sorted(of.items()):
-                found = [us for us in map(cost, results) if us]
-                if found:
-                    points.append(Point(amount, median(found) or 0.0, len(found)))
+            measured = {amount: [us for us in map(cost, results) if us] for amount, results in sorted(of.items())}
+            points = beside({amount: found for amount, found in measured.items() if found})
             if points:
-                out.append(Curve(dimension.name, phase, tuple(points)))
+                out.append(Curve(dimension.name, phase, points))
     return out
+
+
+def beside(measured: Mapping[int, Sequence[float]]) -> tuple[Point, ...]:
+    """The levels from all of their runs, which are in the order in which they were made. Of a level that has several in a round it is
+    their median."""
+    rounds = min(map(len, measured.values()), default=0)
+    if not rounds:
+        return ()
+    costs = {amount: _by_round(found, rounds) for amount, found in measured.items()}
+    middles = [median(of_round) for of_round in zip(*costs.values(), strict=True)]
+    middle = median(middles)
+    return tuple(
+        Point(amount, middle * median([us / each for us, each in zip(costs[amount], middles, strict=True)]), median(found), len(found))
+        for amount, found in measured.items()
+    )
+
+
+def _by_round(found: Sequence[float], rounds: int) -> list[float]:
+    each = len(found) // rounds
+    return [median(found[number * each : (number + 1) * each]) for number in range(rounds)]
 
 
 def table(found: Sequence[Curve], names: Sequence[str]) -> str:
     """The curves of these dimensions."""
-    rows = [["of", "amount", "phase", "µs/msg", "runs", "largest growth"]]
+    rows = [["of", "amount", "phase", "µs/msg", "median", "runs", "largest growth"]]
     for curve in found:
         if curve.dimension in names:
             for number, point in enumerate(curve.points):
                 growth = f"{curve.growth:.2f}" if number == len(curve.points) - 1 else ""
-                rows.append([curve.dimension, f"{point.amount:,}", curve.phase, figure(point.us, 1), str(point.runs), growth])
+                rows.append(
+                    [
+                        curve.dimension,
+                        f"{point.amount:,}",
+                        curve.phase,
+                        figure(point.us, 1),
+                        figure(point.median, 1),
+                        str(point.runs),
+                        growth,
+                    ]
+                )
     return "\n".join(markdown(rows)) if len(rows) > 1 else "not measured"
 
 

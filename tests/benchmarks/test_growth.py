@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.bench import ResultsFile
 from benchmarks.growth import crowd
 from benchmarks.growth.__main__ import arguments
-from benchmarks.growth.curves import DIMENSIONS, Curve, Point, curves, line, problems, table, variant
+from benchmarks.growth.curves import DIMENSIONS, Curve, Point, beside, curves, line, problems, table, variant
 from benchmarks.growth.measuring import PARTS, VARIANTS, Measuring
 from benchmarks.load import Record
 from benchmarks.page import filled
@@ -37,17 +37,37 @@ def test_growth_is_over_the_cheapest_level_below() -> None:
     """A dear first level hides nothing, and what becomes cheaper has not grown."""
 
     def of(*us: float) -> float:
-        return Curve("topics", "store", tuple(Point(10**n, each, 1) for n, each in enumerate(us))).growth
+        return Curve("topics", "store", tuple(Point(10**n, each, each, 1) for n, each in enumerate(us))).growth
 
     assert of(20, 10, 12) == pytest.approx(1.2)
     assert of(12, 11, 10) == pytest.approx(11 / 12)
     assert of(10) == 1.0
 
 
-def test_a_level_is_the_median_of_its_runs() -> None:
-    """Levels are in order of their amounts, however they were measured."""
-    records = level("topics", 1000, 11, 11, 50) + level("topics", 10, 10, 10, 10)
-    assert store(records, "topics").points == (Point(10, 10, 3), Point(1000, 11, 3))
+def test_a_level_is_put_beside_the_others_of_its_round() -> None:
+    """Levels are in order of their amounts, however they were measured. A run that a neighbour disturbed, and rounds in which the machine
+    was slower, are no growth, though medians of the runs would say so."""
+    records = level("topics", 1000, 30, 22, 33) + level("topics", 10, 10, 20, 30)
+    points = store(records, "topics").points
+    assert [point.us for point in points] == pytest.approx([20, 22])
+    assert [(point.amount, point.median, point.runs) for point in points] == [(10, 20, 3), (1000, 30, 3)]
+
+
+@given(st.lists(st.floats(1, 9), min_size=1, max_size=9), st.lists(st.floats(1, 3), min_size=1, max_size=5))
+def test_growth_is_found_whatever_the_machine_does(speeds: list[float], costs: list[float]) -> None:
+    """Rounds of any speed: the costs of levels are to each other as they are, and a single level has the median of its runs."""
+    points = beside({10**number: [speed * cost for speed in speeds] for number, cost in enumerate(costs)})
+    assert [point.us / points[0].us for point in points] == pytest.approx([cost / costs[0] for cost in costs])
+    assert [point.runs for point in points] == [len(speeds)] * len(costs)
+    if len(costs) == 1:
+        assert points[0].us == pytest.approx(points[0].median)
+
+
+def test_several_runs_of_a_round_are_one() -> None:
+    """Five short ones beside three and one; those that a broken-off round has more are left out."""
+    points = beside({10: [1, 1, 1, 7, 7, 2, 2, 2, 9, 9, 50], 100: [1, 1, 8, 2, 2, 8], 1000: [3, 6]})
+    assert [point.us for point in points] == pytest.approx([1.5, 1.5, 4.5])
+    assert beside({}) == ()
 
 
 def test_what_is_missing_or_grows_is_named() -> None:
@@ -59,7 +79,7 @@ def test_what_is_missing_or_grows_is_named() -> None:
     lost = replace(records[0], result=replace(records[0].result, lost=2))
     assert problems([lost], [], quick=True) == ["offline topics 10: 2 lost"]
     assert "topics 10 to 1,000 store 10.0 to 11.6 us, at most 1.16 times" in line(records)
-    assert "| topics | 1,000  | store | 11.6   | 1    | 1.16" in table(curves(records), ["topics"])
+    assert "| topics | 1,000  | store | 11.6   | 11.6   | 1    | 1.16" in table(curves(records), ["topics"])
 
 
 def test_a_part_for_each_dimension_and_the_variants() -> None:

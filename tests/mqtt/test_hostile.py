@@ -8,7 +8,6 @@ from contextlib import suppress
 
 import pytest
 
-from mqtt import topics
 from mqtt.control import AUTH_REASONS, CONNACK_REASONS, DISCONNECT_REASONS, SUBACK_REASONS, UNSUBACK_REASONS
 from mqtt.decode import DecodeError, Decoder
 from mqtt.encode import encode, encode_all
@@ -28,7 +27,6 @@ from mqtt.packets import (
     Will,
 )
 from mqtt.reason import ReasonCode
-from mqtt.topics import TopicNames
 from mqtt.wire import string, varint
 
 R = ReasonCode
@@ -134,34 +132,6 @@ def test_bad_utf8_wherever_text_stands(version: int, raw: bytes) -> None:
     ]
     for wire, told in wires:
         assert refused(wire, told).reason is MALFORMED
-
-
-def test_an_invalid_topic_is_not_remembered_as_valid() -> None:
-    """The memory of checked topics takes none that was refused, and forgets nothing that matters when full."""
-    names = TopicNames(count_max=2)
-    for _ in range(2):
-        for topic in (b"a/+", b"\xff", b"", b"x\0"):
-            with pytest.raises(DecodeError):
-                Decoder(4, 1000, names=names).feed(encode(4, PublishRun([0], [0], [topic], [b"\0"])))
-    for topic in (b"a", b"b", b"c", b"a", b"long" * 100):
-        run = PublishRun([0], [0], [topic], [b"\0"])
-        assert Decoder(4, 1000, names=names).feed(encode(4, run)) == [run]
-    assert len(names.known) <= 2
-
-
-@pytest.mark.needs("interpreted")
-def test_a_topic_that_comes_again_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither is one of those before: they are not all forgotten at once."""
-    names, checked = TopicNames(count_max=8), list[bytes]()
-    monkeypatch.setattr(topics, "check_topic_name", lambda topic, levels_max: checked.append(topic))
-    several = [b"t/%d" % number for number in range(20)]
-    for number, topic in enumerate(several):
-        for again in (topic, b"often", several[max(0, number - 2)]):
-            names.check(again)
-        assert len(names.known) <= 8
-    assert checked == [several[0], b"often", *several[1:]]
-    names.check(several[0])
-    assert checked[-1] == several[0]
 
 
 def test_empty_topics() -> None:
