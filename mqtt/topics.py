@@ -155,7 +155,7 @@ class TopicNames:
         self._levels_max = levels_max
         self._count_max = count_max
         self.known: dict[bytes, bytes] = {}
-        """Each to itself: equal topics of many messages are one object, as far as it is this one that they are told by."""
+        """Each by itself, so that equal topics of many messages can be one object."""
         self._older: dict[bytes, bytes] = {}
 
     def valid(self, topics: list[bytes]) -> list[bytes]:

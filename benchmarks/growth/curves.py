@@ -134,17 +134,8 @@ def table(found: Sequence[Curve], names: Sequence[str]) -> str:
         if curve.dimension in names:
             for number, point in enumerate(curve.points):
                 growth = f"{curve.growth:.2f}" if number == len(curve.points) - 1 else ""
-                rows.append(
-                    [
-                        curve.dimension,
-                        f"{point.amount:,}",
-                        curve.phase,
-                        figure(point.us, 1),
-                        figure(point.median, 1),
-                        str(point.runs),
-                        growth,
-                    ]
-                )
+                costs = [figure(us, 1) for us in (point.us, point.median)]
+                rows.append([curve.dimension, f"{point.amount:,}", curve.phase, *costs, str(point.runs), growth])
     return "\n".join(markdown(rows)) if len(rows) > 1 else "not measured"
 
 

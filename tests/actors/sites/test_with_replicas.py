@@ -60,9 +60,15 @@ class Shard:
 
 @asynccontextmanager
 async def shards_of(directory: Path, *of: Topology) -> AsyncIterator[list[Shard]]:
+    """If the test fails, what they said and where they stand is in its report."""
     shards = [Shard(topology, directory / f"{topology.site[:1]}.log") for topology in of]
     try:
         yield shards
+    except BaseException:
+        for topology in of:
+            for path in (directory / f"{topology.site[:1]}.log", *sorted(topology.run_dir.glob("*.json"))):
+                print(f"{topology.site[:1]}: {path.name}: {path.read_text()[-4_000:]}")
+        raise
     finally:
         for shard in shards:
             await shard.end()
