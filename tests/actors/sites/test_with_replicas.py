@@ -66,7 +66,7 @@ async def shards_of(directory: Path, *of: Topology) -> AsyncIterator[list[Shard]
         yield shards
     except BaseException:
         for topology in of:
-            for path in (directory / f"{topology.site[:1]}.log", *sorted(topology.run_dir.glob("*.json"))):
+            for path in sorted([*directory.glob(f"{topology.site[:1]}.log"), *topology.run_dir.glob("*.json")]):
                 print(f"{topology.site[:1]}: {path.name}: {path.read_text()[-4_000:]}")
         raise
     finally:
