@@ -104,10 +104,12 @@ class Engine(Protocol):
         """Entries with start <= key < end in key order: at most ``limit``, and none after the one with which the values
         together reach ``bytes_max`` bytes. So at least one entry is returned when there is one and limit > 0."""
 
-    def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
+    def keys_and_values(
+        self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None, goes_on: bool = False
+    ) -> Apart:
         """As ``scan``, keys and values apart. For families to which entries are only added, each behind those that are there: of several
         calls with the same end, each beginning behind where the one before it ended, all may go by what was there at the first until that
-        is through."""
+        is through.  goes_on: few entries, and yet most likely the first of several such calls, as those are large."""
 
     def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         """As ``scan``, keys and values apart, and some of them at a time: whoever joins each before the next comes keeps no object for

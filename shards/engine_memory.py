@@ -187,7 +187,9 @@ class MemoryEngine:
                     return found[: index + 1]
         return found
 
-    def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
+    def keys_and_values(
+        self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None, goes_on: bool = False
+    ) -> Apart:
         found = self.scan(family, start, end, limit, bytes_max)
         return [key for key, _ in found], [value for _, value in found], sum(len(value) for _, value in found)
 

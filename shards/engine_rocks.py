@@ -233,16 +233,20 @@ class RocksEngine:
         keys, values, _ = self._read(family, start, end, limit, bytes_max, None)
         return list(zip(keys, values, strict=True))
 
-    def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
-        return self._read(family, start, end, limit, bytes_max, self._kept)
+    def keys_and_values(
+        self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None, goes_on: bool = False
+    ) -> Apart:
+        return self._read(family, start, end, limit, bytes_max, self._kept, goes_on)
 
-    def _read(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None, kept: KeptReads | None) -> Apart:
+    def _read(
+        self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None, kept: KeptReads | None, goes_on: bool = False
+    ) -> Apart:
         rdict = self._rdict(family)
         if limit <= 0 or start >= end:
             return [], [], 0
         left = _NO_BOUND if bytes_max is None else bytes_max
         try:
-            if limit < MANY:
+            if limit < MANY and not goes_on:
                 return few(rdict, start, end, limit, left)
             standing = kept.take(family, start, end) if kept is not None else None
             return many(rdict, start, end, limit, left, standing, None if kept is None else partial(kept.keep, family, end))

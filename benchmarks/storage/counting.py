@@ -72,8 +72,10 @@ class CountingEngine:
         self.entries += len(found)
         return found
 
-    def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
-        keys, values, size = self._engine.keys_and_values(family, start, end, limit, bytes_max)
+    def keys_and_values(
+        self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None, goes_on: bool = False
+    ) -> Apart:
+        keys, values, size = self._engine.keys_and_values(family, start, end, limit, bytes_max, goes_on)
         self.seeks += 1
         self.entries += len(keys)
         return keys, values, size

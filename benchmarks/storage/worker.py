@@ -32,6 +32,7 @@ from benchmarks.storage.measured import Folded, Opened, Read, Write
 from benchmarks.storage.shapes import SHAPES, bodies
 from shards.engine import Op
 from shards.engine_rocks import RocksEngine, RocksOptions
+from shards.layouts.batched.plain import Plain
 from shards.layouts.record_batch.values import BATCH, KEY_BYTES, KIND_AT, check_single, open_batch
 from shards.messages import encode_message
 from shards.options import StoreOptions
@@ -156,7 +157,7 @@ class Worker:
         """What a bulk reader ships: values and positions, checked as the layout can check them."""
         begin = time.thread_time()
         messages = 0
-        batched = self._options.layout == "record_batch"
+        layout, plain = self._options.layout, Plain()
         for generation, stream in self._store.streams(b"#", 0):
             start, end = stream.static, stream.static + b"\xff" * 10
             while messages < limit:
@@ -164,14 +165,18 @@ class Worker:
                 if not found:
                     break
                 start = found[-1][0] + b"\x00"
-                if not batched:
+                if layout == "pagestream":
+                    of_batches = plain.batches([key for key, _ in found])
+                    messages += len(found) + sum(plain.opened(*found[index]).messages_count - 1 for index in of_batches)
+                    continue
+                if layout != "record_batch":
                     # Index keys of this stream follow its messages and have no value.
                     positions = [int.from_bytes(key[-8:], "big") for key, value in found if value]
                     messages += len(positions)
                     continue
                 for key, value in found:
                     if len(key) == KEY_BYTES and key[KIND_AT] == BATCH:
-                        messages += len(open_batch(key, value).offsets)
+                        messages += open_batch(key, value).messages_count
                     else:
                         messages += 1
                         check_single(key, value)

@@ -90,7 +90,7 @@ class ByPosition(Learned, ABC):
         if after >= upto:
             return Read([], [], after, True)
         if not stream.constraints:
-            read = self._messages.scan(stream.static, after, upto, min(count_max, examine_max), bytes_max)
+            read = self.whole(stream.static, after, upto, Limits(count_max, bytes_max, examine_max))
         else:
             read = self.matching(stream, after, upto, Limits(count_max, bytes_max, examine_max))
         self._moves.end_of_stream += read.done
@@ -100,7 +100,15 @@ class ByPosition(Learned, ABC):
         assert rows_max > 0 and bytes_max > 0, (rows_max, bytes_max)
         if after >= upto or stream.constraints:
             return columns_of(self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT))
-        return self._messages.bulk(stream.static, after, upto, rows_max, bytes_max)
+        return self.whole_columns(stream.static, after, upto, rows_max, bytes_max)
+
+    def whole(self, static: bytes, after: int, upto: int, limits: Limits) -> Read:
+        """A read without constraints. after < upto."""
+        return self._messages.scan(static, after, upto, min(limits.count_max, limits.examine_max), limits.bytes_max)
+
+    def whole_columns(self, static: bytes, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
+        """The same in columns."""
+        return self._messages.bulk(static, after, upto, rows_max, bytes_max)
 
     @abstractmethod
     def matching(self, stream: Stream, after: int, upto: int, limits: Limits) -> Read:

@@ -3,19 +3,30 @@
 Keys of a family (docs/formats.md, "Generation, layout pagestream"):
 
     static[8] | 0 u16 | position u64                        -> stored message       (by_position)
+    static[8] | 0 u16 | last position u64 | 21              -> batch                (batched)
     0[7] 02 | ..., 0[7] 03 | ...                             -> the index, local and derived       (paged_index.pages)
     0[8] | edge kind | parent state[8] | level's bytes      -> child state[8]    the learned topic structure
 
 A message of a stream with varying levels costs one key, whatever their number: its index entries are kept in RAM until there are many, and
-what a crash takes of them is made anew from the messages.
+what a crash takes of them is made anew from the messages. Of a stream without, the messages of a record are held until it ends, and are
+batches where there are enough of them. So one device out of many is never paid for with the messages of others.
 
-Holds: no read waits for that. Where a stream's entries are not all there, a read with constraints goes by the pages that are, and then
-looks through the messages behind them.
+Holds:
+1. nothing is held back from one record to the next: after ``flush`` every message put is in ops;
+2. no read waits for an index. Where a stream's entries are not all there, a read with constraints goes by the pages that are, and then
+   looks through the messages behind them.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+
+from shards.bulk import Columns
 from shards.engine import Engine, Op
+from shards.layouts.batched.batch import MESSAGES_MIN, cut, packed
+from shards.layouts.batched.columns import ColumnScanner
+from shards.layouts.batched.plain import BATCH_KIND, Plain
+from shards.layouts.batched.scanning import UNKNOWN, LiteralStream, Scanner
 from shards.layouts.by_position import ByPosition, pack_position
 from shards.layouts.joining import Limits, joined, looked_through
 from shards.layouts.learned import hash_of, load_structure
@@ -40,6 +51,12 @@ class PageStream(ByPosition):
         """By static key: what the data keys of a stream begin with, and where the index entries of its new messages go."""
         self._indexed = 0
         """Messages with index entries, of this record."""
+        self._held: defaultdict[bytes, tuple[list[int], list[bytes]]] = defaultdict(_no_messages)
+        """By static key, of this record: positions and messages of a stream without varying levels."""
+        self._literal: dict[bytes, LiteralStream | None] = {}
+        self._before = 0 if empty else UNKNOWN
+        self._scanner = Scanner(engine, family, Plain(), self._moves)
+        self._columns = ColumnScanner(engine, family, Plain())
 
     @classmethod
     def open(cls, engine: Engine, family: int, options: LayoutOptions, bounds: Bounds = BOUNDS) -> PageStream:
@@ -65,30 +82,72 @@ class PageStream(ByPosition):
         return TopicKey(self._family, static, b"".join([hash_of(value) for value in varying]))
 
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
+        static, hashes = key.static, key.data
+        if not hashes:
+            positions, messages = self._held[static]
+            positions.append(position)
+            messages.append(value)
+            return
         at = pack_position(position)
-        prefix, rows = self._heads[key.static]
+        prefix, rows = self._heads[static]
         ops.append((self._family, prefix + at, value))
-        hashes = key.data
-        if hashes:
-            rows += at
-            rows += hashes
-            self._indexed += 1
+        rows += at
+        rows += hashes
+        self._indexed += 1
 
     def flush(self, ops: list[Op]) -> None:
-        """Every message is in ops already."""
         self._index.noted(self._indexed)
         self._indexed = 0
+        if self._held:
+            for static, (positions, messages) in self._held.items():
+                self._put_held(ops, static, positions, messages)
+            self._held.clear()
+
+    def _put_held(self, ops: list[Op], static: bytes, positions: list[int], messages: list[bytes]) -> None:
+        family, prefix = self._family, self._heads[static][0]
+        if len(messages) < MESSAGES_MIN:
+            ops += [(family, prefix + pack_position(position), message) for position, message in zip(positions, messages, strict=True)]
+            return
+        for at, stop in cut(positions, messages):
+            last = positions[stop - 1]
+            if stop - at == 1:
+                ops.append((family, prefix + pack_position(last), messages[at]))
+                continue
+            ops.append((family, prefix + pack_position(last) + BATCH_KIND, packed(positions[at:stop], messages[at:stop])))
+            stream = self._literal_stream(static)
+            assert stream is not None
+            stream.batched = max(stream.batched, last)
 
     def take_back(self, position: int) -> None:
         self._index.take_back(position)
 
     def seal(self) -> None:
+        assert not self._held, "sealed in the middle of a record"
         self._index.seal()
 
     def idle_work(self, upto: int) -> bool:
         return self._index.idle_work(upto)
 
     # ---- reading
+
+    def whole(self, static: bytes, after: int, upto: int, limits: Limits) -> Read:
+        stream = self._literal_stream(static)
+        if stream is None:
+            return super().whole(static, after, upto, limits)
+        return self._scanner.read(static, stream, after, upto, *limits)
+
+    def whole_columns(self, static: bytes, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
+        stream = self._literal_stream(static)
+        if stream is None:
+            return super().whole_columns(static, after, upto, rows_max, bytes_max)
+        return self._columns.read(static, stream, after, upto, rows_max, bytes_max)
+
+    def _literal_stream(self, static: bytes) -> LiteralStream | None:
+        """What is known of a stream without varying levels; None for one with."""
+        if static not in self._literal:
+            varies = None in self._structure.leaf(static).levels
+            self._literal[static] = None if varies else LiteralStream(self._before)
+        return self._literal[static]
 
     def matching(self, stream: Stream, after: int, upto: int, limits: Limits) -> Read:
         """By the index as far as it reaches, and behind that message by message."""
@@ -107,3 +166,7 @@ class PageStream(ByPosition):
             return self._messages.scan(static, place, upto, count_max, _LOOK_BYTES_MAX)
 
         return looked_through(scan, stream, upto, read, limits)
+
+
+def _no_messages() -> tuple[list[int], list[bytes]]:
+    return [], []

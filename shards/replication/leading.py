@@ -112,8 +112,10 @@ class LeadingEngine:
     def scan(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> list[tuple[bytes, bytes]]:
         return self._data.scan(family, start, end, limit, bytes_max)
 
-    def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
-        return self._data.keys_and_values(family, start, end, limit, bytes_max)
+    def keys_and_values(
+        self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None, goes_on: bool = False
+    ) -> Apart:
+        return self._data.keys_and_values(family, start, end, limit, bytes_max, goes_on)
 
     def columns(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Iterator[Entries]:
         return self._data.columns(family, start, end, limit, bytes_max)

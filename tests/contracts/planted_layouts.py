@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from shards.engine import Engine, Op
 from shards.layouts import pagestream
+from shards.layouts.batched.batch import Batch, packed
+from shards.layouts.batched.scanning import Scanner, _Taken
 from shards.layouts.by_position import Messages
 from shards.layouts.joining import Limits, Moves, looked_through
 from shards.layouts.paged_index.entries import Entries
@@ -18,8 +20,7 @@ from shards.layouts.paged_index.stream_index import ReadStream, StreamIndex
 from shards.layouts.pagestream import PageStream
 from shards.layouts.port import Read, Stream, TopicKey
 from shards.layouts.record_batch import layout as record_batch
-from shards.layouts.record_batch.scanning import Scanner, _Taken
-from shards.layouts.record_batch.values import Batch, encode_batch
+from shards.layouts.record_batch.values import encode_batch
 from shards.layouts.skipstream import SkipStream, _Join
 from shards.layouts.wildcard_optimized import WildcardOptimized
 from shards.layouts.wildcard_optimized.epochs import Asked, Epochs, Page
@@ -81,6 +82,25 @@ def what_was_looked_through_ends_too_far(planting: Planting) -> None:
     planting.replace(pagestream, "looked_through", planted)
 
 
+def a_batch_of_pagestream_loses_a_message(planting: Planting) -> None:
+    def planted(positions: Sequence[int], messages: Sequence[bytes]) -> bytes:
+        return packed([*positions[:-2], positions[-1]], [*messages[:-2], messages[-1]])
+
+    planting.replace(pagestream, "packed", planted)
+
+
+def nobody_knows_where_the_newest_batch_ends(planting: Planting) -> None:
+    put = PageStream._put_held
+
+    def planted(self: PageStream, ops: list[Op], static: bytes, positions: list[int], messages: list[bytes]) -> None:
+        put(self, ops, static, positions, messages)
+        stream = self._literal_stream(static)
+        assert stream is not None
+        stream.batched = 0
+
+    planting.replace(PageStream, "_put_held", planted)
+
+
 # ---- record_batch
 
 
@@ -96,8 +116,8 @@ def record_batch_skips_an_index_entry(planting: Planting) -> None:
 
 
 def a_batch_loses_its_last_message(planting: Planting) -> None:
-    def planted(static: bytes, messages: Sequence[tuple[int, bytes]]) -> tuple[bytes, bytes]:
-        return encode_batch(static, messages[:-1])
+    def planted(static: bytes, positions: Sequence[int], messages: Sequence[bytes]) -> tuple[bytes, bytes]:
+        return encode_batch(static, positions[:-1], messages[:-1])
 
     planting.replace(record_batch, "encode_batch", planted)
 
@@ -279,6 +299,8 @@ IN_LAYOUTS = faults(
     a_join_says_that_it_is_further_than_it_is,
     pagestream_skips_an_index_entry,
     what_was_looked_through_ends_too_far,
+    a_batch_of_pagestream_loses_a_message,
+    nobody_knows_where_the_newest_batch_ends,
     record_batch_skips_an_index_entry,
     a_batch_loses_its_last_message,
     a_batch_is_read_above_the_watermark,

@@ -103,10 +103,11 @@ def test_the_checksum_of_a_batch_is_checked_in_columns() -> None:
     engine = MemoryEngine()
     layout = filled(engine, "record_batch", b"a/b", LayoutOptions((None,)), 1)
     (stream,) = layout.streams(b"a/b")
-    messages = [(position, encode_message(1, 0, b"p", b"a/b", b"x" * position)) for position in range(10, 40)]
-    key, value = encode_batch(stream.static, messages)
+    positions = range(10, 40)
+    stored = [encode_message(1, 0, b"p", b"a/b", b"x" * position) for position in positions]
+    key, value = encode_batch(stream.static, positions, stored)
     engine.write([(FAMILY, key, value)])
-    assert layout.bulk(stream, 1, 99, MANY, MANY).values == [message for _, message in messages]
+    assert layout.bulk(stream, 1, 99, MANY, MANY).values == stored
     for at in range(len(value)):
         engine.write([(FAMILY, key, value[:at] + bytes((value[at] ^ 4,)) + value[at + 1 :])])
         with pytest.raises(StoreDamaged):

@@ -41,8 +41,10 @@ def value(number: int) -> bytes:
     return b"%d" % number * 20
 
 
-def read(engine: RocksEngine, start: int, limit: int = PORTION, bytes_max: int | None = None, end: bytes = END) -> list[int]:
-    keys, values, size = engine.keys_and_values(1, key(start), end, limit, bytes_max)
+def read(
+    engine: RocksEngine, start: int, limit: int = PORTION, bytes_max: int | None = None, end: bytes = END, goes_on: bool = False
+) -> list[int]:
+    keys, values, size = engine.keys_and_values(1, key(start), end, limit, bytes_max, goes_on)
     numbers = [int.from_bytes(each, "big") for each in keys]
     assert values == [value(number) for number in numbers] and size == sum(map(len, values))
     return numbers
@@ -66,6 +68,17 @@ def test_portion_by_portion_it_is_the_whole(engine: RocksEngine) -> None:
         numbers = read(engine, portion * PORTION)
         found += numbers
         assert kept(engine) == (len(numbers) == PORTION)
+    assert found == list(range(COUNT))
+
+
+def test_few_entries_are_gone_on_with_where_that_is_asked_for(engine: RocksEngine) -> None:
+    """As they may be large; else nothing is kept for so few."""
+    read(engine, 0, 5)
+    assert kept(engine) == 0
+    found: list[int] = []
+    while numbers := read(engine, len(found), 7, goes_on=True):
+        found += numbers
+        assert kept(engine) == (len(numbers) == 7)
     assert found == list(range(COUNT))
 
 

@@ -18,6 +18,7 @@ from shards.messages import encode_message
 
 MANY = 1 << 40
 OPTIONS = LayoutOptions((0,))
+LITERAL = LayoutOptions((None,))
 SMALL = Bounds(run_entries=16, flush_runs=2, fold_segments=3, slice_entries=16, slice_pages=2, slice_messages=10, page_entries=4)
 GOLDEN = [
     ("0000000000000000451d709d1a626917b0", "bda91198af13a133"),
@@ -35,8 +36,10 @@ class Counting(MemoryEngine):
         super().__init__()
         self.most = self.all = 0
 
-    def keys_and_values(self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None) -> Apart:
-        keys, values, size = super().keys_and_values(family, start, end, limit, bytes_max)
+    def keys_and_values(
+        self, family: int, start: bytes, end: bytes, limit: int, bytes_max: int | None = None, goes_on: bool = False
+    ) -> Apart:
+        keys, values, size = super().keys_and_values(family, start, end, limit, bytes_max, goes_on)
         self.most = max(self.most, len(keys))
         self.all += len(keys)
         return keys, values, size
@@ -95,6 +98,82 @@ def test_a_message_is_one_op_however_many_levels_vary() -> None:
         layout.put(ops, layout.key_of(topic), 5, b"v")
         layout.flush(ops)
         assert len(ops) == 1
+
+
+def literal(layout: PageStream, sizes: list[int], first: int, apart: int = 1) -> list[Op]:
+    """The ops of one record: messages of these sizes, all of one topic whose levels do not vary."""
+    ops: list[Op] = []
+    for number, size in enumerate(sizes):
+        layout.put(ops, layout.key_of(b"hall/door"), first + number * apart, bytes([65 + number % 26]) * size)
+    layout.flush(ops)
+    return ops
+
+
+def test_a_batch_is_that_of_the_format_page() -> None:
+    # Property: golden bytes; without varying levels sixteen messages of a record are one value, under the position of the last.
+    engine, layout = opened(options=LayoutOptions((9,)))
+    ops: list[Op] = []
+    key = layout.key_of(b"plant")
+    for position, message in zip([*range(4, 79, 5), 256], [*b"abcdefghi", *[None] * 6, ord("j")], strict=True):
+        layout.put(ops, key, position, bytes([message]) if message else b"")
+    layout.flush(ops)
+    ((_, stored_under, value),) = ops
+    assert stored_under.hex() == key.static.hex() + "0000" + "0000000000000100" + "21"
+    assert value is not None and len(value) == 0x9A
+    assert value[:16].hex() == "10000000" + "9a000000" + "0400000000000000"
+    assert value[16:80] == b"".join((position - 4).to_bytes(4, "little") for position in [*range(4, 79, 5), 256])
+    assert value[80:144] == b"".join(end.to_bytes(4, "little") for end in [*range(145, 154), *[153] * 6, 154])
+    assert value[144:] == b"abcdefghij"
+    engine.write([*layout.take_growth(), *ops])
+    (stream,) = layout.streams(b"plant")
+    assert layout.read(stream, 0, MANY, MANY, MANY, MANY).positions == [*range(4, 79, 5), 256]
+
+
+@pytest.mark.parametrize("sizes", [[100] * 150, [100, *[101] * 149], [10 + n % 7 for n in range(150)], [0] * 150, [3000] * 150])
+def test_batches_are_read_from_any_place_to_any_other(sizes: list[int]) -> None:
+    # Property: whether all messages of a batch are equally long or not, nothing of it shows in what is read: also with few wanted at a
+    # time, in columns, and in a store that is opened anew.
+    engine, layout = opened(options=LITERAL)
+    for first, some in ((1000, sizes), (2000, [7]), (3000, sizes[::-1])):
+        engine.write([*layout.take_growth(), *literal(layout, some, first, 3)])
+    assert len(engine.scan(1, b"\x01", b"\xff" * 40, MANY)) < len(sizes) / 7
+    (stream,) = layout.streams(b"hall/#")
+    everything = layout.read(stream, 0, MANY, MANY, MANY, MANY).messages
+    assert [len(message) for _, message in everything] == [*sizes, 7, *sizes[::-1]]
+    places = [0, *[position for position, _ in everything]]
+    for kept in (layout, PageStream.open(engine, 1, LITERAL)):
+        for first in range(0, len(places), 17):
+            for last in range(first + 1, len(places), 23):
+                asked = stream, places[first], places[last]
+                assert kept.read(*asked, MANY, MANY, MANY).messages == everything[first:last]
+                assert kept.read(*asked, 5, MANY, MANY).messages == everything[first : min(last, first + 5)]
+                columns = kept.bulk(*asked, MANY, MANY)
+                assert columns.values == [message for _, message in everything[first:last]]
+                assert columns.positions == b"".join(position.to_bytes(8, "little") for position, _ in everything[first:last])
+
+
+def test_what_is_no_batch_of_its_key_is_damage() -> None:
+    # Property: a value that is too short, too long, or of another position is told, and never read as messages; so is an unknown kind.
+    engine, layout = opened(options=LITERAL)
+    ((family, key, value),) = literal(layout, [20] * 40, 100)
+    assert value is not None
+    engine.write(layout.take_growth())
+    (stream,) = layout.streams(b"hall/door")
+    moved = key[:17] + bytes([key[17] + 1]) + key[18:]
+    for broken in (
+        (key, b""),
+        (key, value[:-1]),
+        (key, value + b"x"),
+        (key, b"\0" * 4 + value[4:]),
+        (moved, value),
+        (key[:-1] + b"\x22", value),
+    ):
+        engine.write([(family, *broken)])
+        with pytest.raises(StoreFailed):
+            layout.read(stream, 0, MANY, MANY, MANY, MANY)
+        with pytest.raises(StoreFailed):
+            layout.bulk(stream, 0, MANY, MANY, MANY)
+        engine.write([(family, broken[0], None)])
 
 
 @pytest.mark.parametrize("written", [0, 1500])

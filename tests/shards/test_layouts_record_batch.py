@@ -9,6 +9,7 @@ import pytest
 
 from shards.engine import Op, StoreFailed, StoreFull, index_of
 from shards.engine_memory import MemoryEngine
+from shards.layouts.batched.batch import cut
 from shards.layouts.paged_index.merging import Merge, RunSource
 from shards.layouts.paged_index.pages import (
     BadIndex,
@@ -29,7 +30,6 @@ from shards.layouts.record_batch.values import (
     KIND_AT,
     SINGLE,
     BadValue,
-    batches,
     check_single,
     encode_batch,
     encode_single,
@@ -106,11 +106,11 @@ def test_single_values_are_those_of_the_format_page() -> None:
 
 def test_a_batch_is_that_of_the_format_page() -> None:
     # Property: golden bytes, with an empty message in the middle and positions that are not next to each other.
-    key, value = encode_batch(STATIC, [(0x1000, b"a"), (0x1001, b""), (0x1102, b"bc\0")])
+    key, value = encode_batch(STATIC, [0x1000, 0x1001, 0x1102], [b"a", b"", b"bc\0"])
     assert (key.hex(), value.hex()) == GOLDEN_BATCH
     batch = open_batch(key, value)
-    assert batch.messages(0, 3) == [(0x1000, b"a"), (0x1001, b""), (0x1102, b"bc\0")]
-    assert batch.messages(1, 2) == [(0x1001, b"")]
+    assert (batch.positions(0, 3), batch.messages(0, 3)) == ([0x1000, 0x1001, 0x1102], [b"a", b"", b"bc\0"])
+    assert (batch.positions(1, 2), batch.messages(1, 2)) == ([0x1001], [b""])
     assert [batch.index_after(position) for position in (0, 0xFFF, 0x1000, 0x1001, 0x1101, 0x1102, MANY)] == [0, 0, 1, 2, 2, 3, 3]
 
 
@@ -131,8 +131,8 @@ def test_every_flipped_bit_and_every_wrong_key_is_found(kind: str) -> None:
         engine.write([(number, key, bytes(damaged))])
         with pytest.raises(BadValue):
             read(layout, b"#")
-    for cut in (0, 4, 5, 20, len(value) - 1):
-        engine.write([(number, key, value[:cut])])
+    for shorter in (0, 4, 5, 20, len(value) - 1):
+        engine.write([(number, key, value[:shorter])])
         with pytest.raises(BadValue):
             read(layout, b"#")
     engine.write([(number, key, None)])
@@ -165,7 +165,7 @@ def test_a_value_of_a_later_version_is_refused_with_a_sentence() -> None:
 def test_a_batch_holds_sixteen_to_sixtyfour_messages_and_64_kib() -> None:
     # Property: fewer than sixteen are single values; a batch is bounded in messages and bytes; large messages are single values.
     def sizes(count: int, size: int) -> list[int]:
-        return [len(part) for part in batches([(n, bytes(size)) for n in range(count)])]
+        return [stop - at for at, stop in cut(range(count), [bytes(size)] * count)]
 
     assert sizes(15, 10) == [1] * 15
     assert sizes(16, 10) == [16]
@@ -174,9 +174,8 @@ def test_a_batch_holds_sixteen_to_sixtyfour_messages_and_64_kib() -> None:
     assert sizes(40, 4096) == [16, 16] + [1] * 8
     assert sizes(40, 4097) == [1] * 40
     assert sizes(3, 1 << 20) == [1] * 3
-    far = [(n << 29, b"m") for n in range(100)]
-    assert [len(part) for part in batches(far)] == [1] * 100, "positions of a batch are within 32 bits"
-    assert [each for part in batches(far) for each in part] == far
+    far = cut([n << 29 for n in range(100)], [b"m"] * 100)
+    assert far == [(n, n + 1) for n in range(100)], "positions of a batch are within 32 bits"
 
 
 def test_a_stream_without_varying_levels_is_batched_when_records_have_many_of_it() -> None:

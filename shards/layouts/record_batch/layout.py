@@ -22,19 +22,20 @@ from zlib import crc32
 
 from shards.bulk import NO_LIMIT, Columns, columns_of
 from shards.engine import Engine, Op, StoreDamaged
+from shards.layouts.batched.batch import MESSAGES_MIN, cut
+from shards.layouts.batched.columns import ColumnScanner
+from shards.layouts.batched.scanning import UNKNOWN, LiteralStream, Scanner
 from shards.layouts.joining import Limits, Moves, joined
 from shards.layouts.learned import Learned, hash_of, load_structure
 from shards.layouts.paged_index.index import Bounds, PagedIndex
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
-from shards.layouts.record_batch.columns import ColumnScanner
-from shards.layouts.record_batch.scanning import UNKNOWN, LiteralStream, Scanner
+from shards.layouts.record_batch.singles import Singles
 from shards.layouts.record_batch.values import (
-    BATCH_MESSAGES_MIN,
     KEY_BYTES,
     POSITION_AT,
     PRIME,
     SINGLE,
-    batches,
+    Checked,
     encode_batch,
     encode_single,
     messages_of,
@@ -55,15 +56,17 @@ class RecordBatch(Learned):
         super().__init__(family, structure)
         self._engine = engine
         self._bounds = bounds
-        self._scanner = Scanner(engine, family)
-        self._index = PagedIndex(engine, family, self._scanner.singles, None if beside else () if empty else structure.leaves(), bounds)
+        self._uncounted = Moves()
+        self._scanner = Scanner(engine, family, Checked(), self._uncounted)
+        self._columns = ColumnScanner(engine, family, Checked())
+        self._singles = Singles(engine, family)
+        self._index = PagedIndex(engine, family, self._singles.read, None if beside else () if empty else structure.leaves(), bounds)
         self._rows: dict[bytes, bytearray] = {}
         self._literal: dict[bytes, LiteralStream] = {}
-        self._held: dict[bytes, list[tuple[int, bytes]]] = {}
+        self._held: dict[bytes, tuple[list[int], list[bytes]]] = {}
+        """By static key: positions and messages."""
         self._record = 0
         self._before = 0 if empty else UNKNOWN
-        self._columns = ColumnScanner(engine, family)
-        self._uncounted = Moves()
 
     @classmethod
     def open(cls, engine: Engine, family: int, options: LayoutOptions, bounds: Bounds = BOUNDS) -> RecordBatch:
@@ -105,7 +108,8 @@ class RecordBatch(Learned):
         if held is None:
             ops.append((family, static + pack_tail(position, SINGLE, crc32(value, begun ^ position % PRIME)), value))
         else:
-            held.append((position, value))
+            held[0].append(position)
+            held[1].append(value)
 
     def flush(self, ops: list[Op]) -> None:
         self._index.noted(len(ops))
@@ -113,37 +117,37 @@ class RecordBatch(Learned):
         self._record += 1
         if self._held:
             for static, held in list(self._held.items()):
-                self._put_held(ops, static, held)
+                self._put_held(ops, static, *held)
         for static in busy:
-            self._held[static] = []
+            self._held[static] = [], []
 
     def _busy(self, ops: list[Op]) -> list[bytes]:
         """Streams of which this record alone has enough for a batch."""
-        if len(ops) < BATCH_MESSAGES_MIN:
+        if len(ops) < MESSAGES_MIN:
             return []
         family = self._family
         counts = Counter([key[:POSITION_AT] for number, key, _ in ops if len(key) == KEY_BYTES and number == family])
-        return [static for static, count in counts.items() if count >= BATCH_MESSAGES_MIN]
+        return [static for static, count in counts.items() if count >= MESSAGES_MIN]
 
-    def _put_held(self, ops: list[Op], static: bytes, held: list[tuple[int, bytes]]) -> None:
-        if len(held) < BATCH_MESSAGES_MIN:
+    def _put_held(self, ops: list[Op], static: bytes, positions: list[int], messages: list[bytes]) -> None:
+        if len(messages) < MESSAGES_MIN:
             del self._held[static]
         else:
-            self._held[static] = []
-        for part in batches(held):
-            if len(part) == 1:
-                ops.append((self._family, *encode_single(static, *part[0])))
+            self._held[static] = [], []
+        for at, stop in cut(positions, messages):
+            if stop - at == 1:
+                ops.append((self._family, *encode_single(static, positions[at], messages[at])))
             else:
-                ops.append((self._family, *encode_batch(static, part)))
+                ops.append((self._family, *encode_batch(static, positions[at:stop], messages[at:stop])))
                 stream = self._literal_stream(static)
                 assert stream is not None
-                stream.batched = max(stream.batched, part[-1][0])
+                stream.batched = max(stream.batched, positions[stop - 1])
 
     def take_back(self, position: int) -> None:
         self._index.take_back(position)
 
     def seal(self) -> None:
-        assert not any(self._held.values()), "sealed in the middle of a record"
+        assert not any(held for held, _ in self._held.values()), "sealed in the middle of a record"
         self._index.seal()
 
     def idle_work(self, upto: int) -> bool:
@@ -159,8 +163,8 @@ class RecordBatch(Learned):
             return self._join(stream, after, upto, count_max, bytes_max, examine_max)
         literal = self._literal_stream(stream.static)
         if literal is None:
-            return self._scanner.singles(stream.static, after, upto, min(count_max, examine_max), bytes_max)
-        return self._scanner.mixed(stream.static, literal, after, upto, count_max, bytes_max, examine_max)
+            return self._singles.read(stream.static, after, upto, min(count_max, examine_max), bytes_max)
+        return self._scanner.read(stream.static, literal, after, upto, count_max, bytes_max, examine_max)
 
     def bulk(self, stream: Stream, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
         assert rows_max > 0 and bytes_max > 0, (rows_max, bytes_max)
@@ -168,8 +172,8 @@ class RecordBatch(Learned):
             return columns_of(self.read(stream, after, upto, rows_max, bytes_max, NO_LIMIT))
         literal = self._literal_stream(stream.static)
         if literal is None:
-            return self._columns.singles(stream.static, after, upto, rows_max, bytes_max)
-        return self._columns.mixed(stream.static, literal, after, upto, rows_max, bytes_max)
+            return self._singles.bulk(stream.static, after, upto, rows_max, bytes_max)
+        return self._columns.read(stream.static, literal, after, upto, rows_max, bytes_max)
 
     def _join(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
         static = stream.static

@@ -4,48 +4,33 @@ Formats (docs/formats.md, "Generation, layout record_batch"); numbers in keys bi
 
     varying levels   static[8] | position u64                      -> 0x11 | crc u32 | message
     none             static[8] | position u64 | 0x11 | crc u32     -> message
-                     static[8] | last position u64 | 0x21 | crc u32
-                     -> n u32 | length u32 | first position u64 | offset u32[n] | end u32[n] | messages
+                     static[8] | last position u64 | 0x21 | crc u32 -> batch (batched.batch)
 
-offset: a message's position above the first one. end: where the message ends in the value. 0x11 and 0x21 are kind and version.
-Messages of a stream with varying levels are looked up by position, so nothing may follow it in their keys. All others are only
-scanned, and with the checksum in the key the value is the message as it came, which need not be copied.
+0x11 and 0x21 are kind and version. Messages of a stream with varying levels are looked up by position, so nothing may follow it in their
+keys. All others are only scanned, and with the checksum in the key the value is the message as it came, which need not be copied.
 
 The checksum is zlib's crc32 of the value (of the message, where it is in the value), begun with a number made of static key and
 position (``begun``), so that a value under a wrong key is found out, too.
-
-A batch is never changed, and holds messages of one stream with no other one of that stream between them.
 """
 
 from __future__ import annotations
 
-import sys
-from array import array
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from struct import Struct
-from typing import NamedTuple
 from zlib import crc32
 
-from shards.engine import StoreDamaged
+import numpy as np
+import numpy.typing as npt
 
-# Arrays in values are read in place, in the byte order of the machine; all that this program runs on have this one.
-assert sys.byteorder == "little", "stored arrays are little-endian"
+from shards.bulk import Positions
+from shards.engine import StoreDamaged
+from shards.layouts.batched.batch import Batch, packed, unpacked
 
 SINGLE = 0x11
 BATCH = 0x21
 
-BATCH_MESSAGES_MIN = 16
-"""Fewer are cheaper as single values, to write and to read."""
-BATCH_MESSAGES_MAX = 64
-"""More gain little and make every small read pay for the whole."""
-BATCH_BYTES_MAX = 64 << 10
-
 _SINGLE = Struct("<BI")
 SINGLE_HEADER_BYTES = _SINGLE.size
-_BATCH = Struct("<IIQ")
-_OFFSET_MAX = 0xFFFFFFFF
 
 PRIME = 4_294_967_291
 """The largest below 2**32: no flipped bit of a position leaves its rest by this as it was."""
@@ -61,6 +46,8 @@ unpack_tail = Struct(">QBI").unpack_from
 _VARYING_KEY_BYTES = 16
 KIND_AT = 16
 KEY_BYTES = 21
+_TAIL = np.dtype([("static", "S8"), ("position", ">u8"), ("kind", "u1"), ("crc", ">u4")])
+assert _TAIL.itemsize == KEY_BYTES
 
 
 class BadValue(StoreDamaged):
@@ -114,89 +101,64 @@ def _where(key: bytes) -> str:
     return f"stream {key[:POSITION_AT].hex()}, position {int.from_bytes(key[POSITION_AT : POSITION_AT + 8], 'big')}"
 
 
-class Batch(NamedTuple):
-    """A batch that was checked, with its arrays in place."""
-
-    first: int
-    last: int
-    offsets: memoryview
-    ends: memoryview
-    value: bytes
-
-    def index_after(self, position: int) -> int:
-        """How many of its messages have a position up to this one."""
-        return bisect_right(self.offsets, position - self.first)
-
-    def size(self, start: int, stop: int) -> int:
-        """Bytes of its messages from index start to before stop; there is at least one."""
-        return self.ends[stop - 1] - (self.ends[start - 1] if start else batch_header_bytes(len(self.offsets)))
-
-    def messages(self, start: int, stop: int) -> list[tuple[int, bytes]]:
-        """(position, message) of its messages from index start to before stop."""
-        first, value = self.first, self.value
-        ends = list(self.ends[start:stop])
-        begins = [self.ends[start - 1] if start else batch_header_bytes(len(self.offsets)), *ends]
-        return [(first + offset, value[begin:end]) for offset, begin, end in zip(self.offsets[start:stop], begins, ends, strict=False)]
-
-
-def batch_header_bytes(count: int) -> int:
-    return _BATCH.size + 8 * count
-
-
 def encode_single(static: bytes, position: int, message: bytes) -> tuple[bytes, bytes]:
     """(key, value) of a message of a stream without varying levels."""
     return static + pack_tail(position, SINGLE, crc32(message, begun(static, position))), message
 
 
-def encode_batch(static: bytes, messages: Sequence[tuple[int, bytes]]) -> tuple[bytes, bytes]:
-    """(key, value) of these messages, in the order of their positions; they must be within the bounds of ``batches``."""
-    first, last = messages[0][0], messages[-1][0]
-    count = len(messages)
-    offsets = array("I", [position - first for position, _ in messages])
-    end = batch_header_bytes(count)
-    ends = array("I")
-    for _, message in messages:
-        end += len(message)
-        ends.append(end)
-    header = _BATCH.pack(count, end, first)
-    value = b"".join((header, offsets.tobytes(), ends.tobytes(), *[message for _, message in messages]))
+def encode_batch(static: bytes, positions: Sequence[int], messages: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """(key, value) of these messages, in the order of their positions; they must be within the bounds of ``batched.batch.cut``."""
+    last, value = positions[-1], packed(positions, messages)
     return static + pack_tail(last, BATCH, crc32(value, begun(static, last))), value
 
 
 def open_batch(key: bytes, value: bytes) -> Batch:
     """The batch under a key whose kind says that it is one."""
     last, _, crc = unpack_tail(key, POSITION_AT)
-    if len(value) < _BATCH.size or crc32(value, begun(key[:POSITION_AT], last)) != crc:
+    batch = unpacked(value, last) if crc32(value, begun(key[:POSITION_AT], last)) == crc else None
+    if batch is None:
         raise damaged(key, value)
-    count, length, first = _BATCH.unpack_from(value)
-    at = batch_header_bytes(count)
-    if length != len(value) or count < 1 or at > length:
-        raise damaged(key, value)
-    view = memoryview(value)
-    offsets = view[_BATCH.size : _BATCH.size + 4 * count].cast("I")
-    ends = view[_BATCH.size + 4 * count : at].cast("I")
-    if first + offsets[-1] != last or ends[-1] != length:
-        raise damaged(key, value)
-    return Batch(first, last, offsets, ends, value)
+    return batch
 
 
-def batches(messages: Sequence[tuple[int, bytes]]) -> list[Sequence[tuple[int, bytes]]]:
-    """The messages that one record has of one stream, cut into what becomes one value each: batches, and single ones that are
-    too few or too large to be a batch."""
-    found: list[Sequence[tuple[int, bytes]]] = []
-    at = 0
-    while at < len(messages):
-        first = messages[at][0]
-        size = stop = 0
-        for stop, (position, message) in enumerate(islice(messages, at, at + BATCH_MESSAGES_MAX), at + 1):
-            size += len(message)
-            if size > BATCH_BYTES_MAX or position - first > _OFFSET_MAX:
-                stop -= 1
-                break
-        if stop - at < BATCH_MESSAGES_MIN:
-            stop = max(stop, at + 1)
-            found.extend(messages[index : index + 1] for index in range(at, stop))
-        else:
-            found.append(messages[at:stop])
-        at = stop
-    return found
+class Checked:
+    """The form of streams without varying levels (batched.scanning.Form): kind and checksum in the key."""
+
+    def prefix(self, static: bytes) -> bytes:
+        return static
+
+    def batches(self, keys: Sequence[bytes]) -> list[int]:
+        if not all(len(key) == KEY_BYTES for key in keys):
+            raise damaged(next(key for key in keys if len(key) != KEY_BYTES), b"")
+        found = [index for index, key in enumerate(keys) if key[KIND_AT] != SINGLE]
+        for index in found:
+            if keys[index][KIND_AT] != BATCH:
+                raise unknown(keys[index], keys[index][KIND_AT : KIND_AT + 1])
+        return found
+
+    def opened(self, key: bytes, value: bytes) -> Batch:
+        return open_batch(key, value)
+
+    def positions(self, static: bytes, keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
+        start = crc32(static)
+        positions = []
+        for key, value in zip(keys, values, strict=True):
+            position, _, crc = unpack_tail(key, POSITION_AT)
+            if crc32(value, start ^ position % PRIME) != crc:
+                raise damaged(key, value)
+            positions.append(position)
+        return positions
+
+    def position_column(self, static: bytes, keys: Sequence[bytes], values: Sequence[bytes]) -> Positions:
+        tails = np.frombuffer(b"".join(keys), _TAIL)
+        positions = tails["position"].astype(np.uint64)
+        check(static, positions, values, tails["crc"], keys)
+        return positions
+
+
+def check(static: bytes, positions: Positions, values: Sequence[bytes], crcs: npt.NDArray[np.uint32], keys: Sequence[bytes]) -> None:
+    """Raise unless these messages have these checksums."""
+    begun_with = (positions % np.uint64(PRIME) ^ np.uint64(crc32(static))).tolist()
+    wrong = np.flatnonzero(np.fromiter(map(crc32, values, begun_with), np.uint32, len(values)) != crcs)
+    if len(wrong):
+        raise damaged(keys[wrong[0]], values[wrong[0]])
