@@ -52,11 +52,11 @@ to the next generation, old ones stay as they were made. Every layout reads the 
 | layout | what it is | good for |
 |---|---|---|
 | `pagestream` | a key per message in the order of positions, and an index over the varying levels of its topic that is written later in \
-sorted pages | everything with one site, the more the more topics there are |
+sorted pages. Streams without varying levels: batches of 16 to 64 messages when a commit has that many | everything with one site |
 | `skipstream` | a key per message in the order of positions, and an index key per varying level of its topic \
 | several sites; what EMQX has |
 | `record_batch` | streams with varying levels: a key per message, and an index that is written later in sorted pages. Streams without: \
-batches of 16 to 64 messages when a commit has that many | many devices writing much, bulk reading of busy topics |
+the same batches. Each value has a checksum of its own beside RocksDB's | whoever wants to check each value |
 | `wildcard_optimized` | keys of bit fields: epochs of time, and in an epoch in the order of the varying levels \
 | what EMQX 5.7 had; sessions that are behind the tail cache get what is new when its epoch is over |
 
