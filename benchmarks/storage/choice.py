@@ -1,7 +1,7 @@
 """The ratios that decide which layout is the default: each that may be it against skipstream, in one run.
 
-What each of record_batch may be is from the issue that asked for the layouts. pagestream may lose nothing where no level varies, as before it
-had batches it had nothing to win there; where one does it has to be cheaper to write. ``auto`` is a layout of which all hold.
+What each of record_batch may be is from the issue that asked for the layouts. pagestream may lose nothing where no level varies, as
+before it had batches it had nothing to win there; where one does it has to be cheaper to write. ``auto`` is a layout of which all hold.
 
 What a single device costs is up to how many files RocksDB has of the store just then, which differs three times between two stores that
 differ by a tenth: so that is measured with several amounts around the million of the issue, and judged by the median of their ratios.
