@@ -42,12 +42,23 @@ def _garbage(path: str) -> Iterator[tuple[str, int]]:
     """(file, offset) of the first record in each log that is none of ours."""
     names = os.listdir(path) if os.path.isdir(path) else []
     for name in sorted(names):
-        file = os.path.join(path, name)
-        if (name.endswith(".log") or name.startswith("MANIFEST-")) and os.path.getsize(file) > 0:
-            with open(file, "rb") as log, mmap.mmap(log.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                at = _recycled_record(data)
+        if name.endswith(".log") or name.startswith("MANIFEST-"):
+            file = os.path.join(path, name)
+            at = _first_in(file)
             if at is not None:
                 yield file, at
+
+
+def _first_in(file: str) -> int | None:
+    """Where the first record of a file is that is none of ours. One that is gone has none: whoever has the store open deletes old ones."""
+    try:
+        with open(file, "rb") as log:
+            if os.fstat(log.fileno()).st_size == 0:
+                return None
+            with mmap.mmap(log.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return _recycled_record(data)
+    except FileNotFoundError:
+        return None
 
 
 def _sentence(file: str, at: int) -> str:

@@ -176,6 +176,7 @@ def test_verify_reads_everything_and_finds_what_is_wrong(kept: Kept) -> None:
     kept.store.append(ops, kept.store.key_of(b"a/b"), kept.last, encode_message(0, 0, b"p", b"c/d/e", b"\0"))
     kept.last += 1
     kept.store.append(ops, kept.store.key_of(b"$x/y"), kept.last, b"\x09 nonsense of sixteen bytes or more")
+    kept.store.flush(ops)
     kept.write([*ops, (HOME_FAMILY, b"?what", b"")])
     result = kept.run("verify")
     assert result.exit_code == 1
