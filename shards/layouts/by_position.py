@@ -19,11 +19,11 @@ from shards.layouts.learned import Learned, scanned
 from shards.layouts.port import Read, Stream
 from shards.lts import TopicStructure
 
-_DATA = b"\x00\x00"
+DATA = b"\x00\x00"
 pack_position = Struct(">Q").pack
 
-_POSITION_AT = 10
-_KEY_BYTES = 18
+POSITION_AT = 10
+KEY_BYTES = 18
 
 
 class Messages:
@@ -40,7 +40,7 @@ class Messages:
         """Of the keys of a stream; the position follows."""
         found = self._prefixes.get(static)
         if found is None:
-            found = self._prefixes[static] = static + _DATA
+            found = self._prefixes[static] = static + DATA
         return found
 
     def scan(self, static: bytes, after: int, upto: int, limit: int, bytes_max: int) -> Read:
@@ -48,16 +48,16 @@ class Messages:
         keys, values, size = self._engine.keys_and_values(self._family, *_bounds(static, after, upto), limit, bytes_max)
         self._moves.seek += 1
         self._moves.next += len(keys)
-        return scanned(position_list(keys, _KEY_BYTES, _POSITION_AT), values, size, upto, limit, bytes_max)
+        return scanned(position_list(keys, KEY_BYTES, POSITION_AT), values, size, upto, limit, bytes_max)
 
     def bulk(self, static: bytes, after: int, upto: int, rows_max: int, bytes_max: int) -> Columns:
         """The same in columns."""
         found = self._engine.columns(self._family, *_bounds(static, after, upto), rows_max, bytes_max)
-        return packed_columns(found, _KEY_BYTES, _POSITION_AT, upto, rows_max, bytes_max)
+        return packed_columns(found, KEY_BYTES, POSITION_AT, upto, rows_max, bytes_max)
 
     def at(self, static: bytes, positions: list[int]) -> list[tuple[int, bytes]]:
         """The messages at these positions, which an index names. Raises StoreDamaged when one is missing."""
-        prefix = static + _DATA
+        prefix = static + DATA
         found: list[tuple[int, bytes]] = []
         values = self._engine.get_many(self._family, [prefix + pack_position(position) for position in positions])
         for position, value in zip(positions, values, strict=True):
@@ -68,7 +68,7 @@ class Messages:
 
 
 def _bounds(static: bytes, after: int, upto: int) -> tuple[bytes, bytes]:
-    prefix = static + _DATA
+    prefix = static + DATA
     return prefix + pack_position(after + 1), prefix + pack_position(upto + 1)
 
 
