@@ -25,6 +25,7 @@ from actors.inquiry.stored import Stored
 from actors.inquiry.stretches import Counted
 from actors.inquiry.subscriptions import Kept, kept_by
 from actors.inquiry.unread import FilterPlace, Rest, Unreads
+from mqtt.topics import is_shared
 from sessions.inquiry_frames import CLIENTS_MAX, ROWS_MAX, LoadedSession, PlacesOf, PlacesTold, SessionsOf, SessionsTold
 from shards.queries import Place, RetentionFound, RetentionState
 from shards.rows import PROGRESS, RANGE, ProgressRow, RangeRow, client_key, split_client_key, unpack_as
@@ -104,7 +105,8 @@ class Lags:
         found = await within(self._asking, shard, ranges, missing)
         if kept is None or found is None:
             return []
-        loaded = await self._loaded(shard, [client.client for client in durable if client.client in live], missing)
+        # A group has no connection, and is in the memory of who gives its messages (docs/groups.md).
+        loaded = await self._loaded(shard, [id for id in ids if id in live or is_shared(id)], missing)
         rows = _UnderWay(found)
         behind = [
             await self._behind(shard, client.client, kept.get(client.client, []), loaded.get(client.client), missing) for client in durable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -134,6 +135,7 @@ async def test_a_group_is_declared_and_dropped_by_command_and_over_http(tmp_path
         await member.subscribe(GROUP, 1)
         await member.complete_all(*(got := await member.messages(4)))
         assert payloads(got) == sent
+        await settled(loop)
         heads, row = lines(await said(tmp_path, "groups", "ls"))
         assert heads.split()[:3] == ["GROUP", "MEMBERS", "DECLARED"] and row.split()[:2] == [GROUP, "1"]
         assert "has 1 member, who would keep it" in (await said(tmp_path, "groups", "drop", GROUP, "--yes")).stderr
@@ -200,3 +202,22 @@ async def test_a_declaration_waits_for_a_shard_that_is_away_and_is_done_when_it_
         member = await connected(broker.port, "member")
         await member.subscribe(GROUP, 1)
         assert payloads([await member.message()]) == ["kept"]
+
+
+@pytest.mark.slow
+async def test_how_far_a_group_is_behind_is_told_before_that_is_committed(tmp_path: Path) -> None:
+    """As its dispatcher has it: what members have finished is committed later, here much later."""
+    async with OneLoop(tmp_path, n_shards=2) as broker:
+        announce(broker)
+        member = await connected(broker.port, "member")
+        await member.subscribe(GROUP, 1)
+        state = broker.sessions[0].core._state
+        state.options = replace(state.options, lazy_commit_ms=600_000)
+        publisher = await Hand.connect(broker.port, "pub", 5, clean=True, expiry_s=0)
+        await publisher.published("t/1", *(f"m{number}" for number in range(4)), qos=1)
+        got = await member.messages(4)
+        assert (await told(tmp_path, "groups", "show", GROUP))["lag"]["messages"] == 4
+        await member.complete_all(*got)
+        async with asyncio.timeout(60):
+            while (await told(tmp_path, "groups", "show", GROUP))["lag"]["messages"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
