@@ -52,7 +52,7 @@ to the next generation, old ones stay as they were made. Every layout reads the 
 | layout | what it is | good for |
 |---|---|---|
 | `pagestream` | a key per message in the order of positions, and an index over the varying levels of its topic that is written later in \
-sorted pages. Streams without varying levels: batches of 16 to 64 messages when a commit has that many | everything with one site |
+sorted pages. Streams without varying levels: batches of 16 to 64 messages as long as commits have that many | everything with one site |
 | `skipstream` | a key per message in the order of positions, and an index key per varying level of its topic \
 | several sites; what EMQX has |
 | `record_batch` | streams with varying levels: a key per message, and an index that is written later in sorted pages. Streams without: \

@@ -8,8 +8,8 @@ Keys of a family (docs/formats.md, "Generation, layout pagestream"):
     0[8] | edge kind | parent state[8] | level's bytes      -> child state[8]    the learned topic structure
 
 A message of a stream with varying levels costs one key, whatever their number: its index entries are kept in RAM until there are many, and
-what a crash takes of them is made anew from the messages. Of a stream without, the messages of a record are held until it ends, and are
-batches where there are enough of them. So one device out of many is never paid for with the messages of others.
+what a crash takes of them is made anew from the messages. Of a stream without, those of a record are batches as long as there are enough
+of them (batched.held). So one device out of many is never paid for with the messages of others.
 
 Holds:
 1. nothing is held back from one record to the next: after ``flush`` every message put is in ops;
@@ -19,15 +19,16 @@ Holds:
 
 from __future__ import annotations
 
-from collections import defaultdict
+from struct import Struct
 
 from shards.bulk import Columns
 from shards.engine import Engine, Op
-from shards.layouts.batched.batch import MESSAGES_MIN, cut, packed
+from shards.layouts.batched.batch import cut, packed
 from shards.layouts.batched.columns import ColumnScanner
+from shards.layouts.batched.held import Held
 from shards.layouts.batched.plain import BATCH_KIND, Plain
 from shards.layouts.batched.scanning import UNKNOWN, LiteralStream, Scanner
-from shards.layouts.by_position import ByPosition, pack_position
+from shards.layouts.by_position import DATA, KEY_BYTES, ByPosition, pack_position
 from shards.layouts.joining import Limits, joined, looked_through
 from shards.layouts.learned import hash_of, load_structure
 from shards.layouts.paged_index.index import Bounds, PagedIndex
@@ -36,6 +37,8 @@ from shards.lts import TopicStructure
 
 BOUNDS = Bounds()
 _LOOK_BYTES_MAX = 1 << 20
+_pack_behind_static = Struct(">HQ").pack
+"""DATA, and a position."""
 
 
 class PageStream(ByPosition):
@@ -47,12 +50,12 @@ class PageStream(ByPosition):
         self._bounds = bounds
         there = None if beside else () if empty else structure.leaves()
         self._index = PagedIndex(engine, family, self._messages.scan, there, bounds)
-        self._heads: dict[bytes, tuple[bytes, bytearray]] = {}
-        """By static key: what the data keys of a stream begin with, and where the index entries of its new messages go."""
+        self._rows: dict[bytes, bytearray] = {}
+        """By static key of a stream with varying levels: where the index entries of its new messages go."""
         self._indexed = 0
         """Messages with index entries, of this record."""
-        self._held: defaultdict[bytes, tuple[list[int], list[bytes]]] = defaultdict(_no_messages)
-        """By static key, of this record: positions and messages of a stream without varying levels."""
+        self._held = Held(bounds.sampled_records)
+        self._busy = self._held.busy
         self._literal: dict[bytes, LiteralStream | None] = {}
         self._before = 0 if empty else UNKNOWN
         self._scanner = Scanner(engine, family, Plain(), self._moves)
@@ -76,38 +79,37 @@ class PageStream(ByPosition):
     def key_of(self, topic: bytes) -> TopicKey:
         leaf, varying = self._structure.learn(topic)
         static = leaf.static
-        if static not in self._heads:
-            rows = self._index.of(static, leaf.levels).entries.rows if varying else bytearray()
-            self._heads[static] = self._messages.prefix(static), rows
+        if varying and static not in self._rows:
+            self._rows[static] = self._index.of(static, leaf.levels).entries.rows
         return TopicKey(self._family, static, b"".join([hash_of(value) for value in varying]))
 
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
         static, hashes = key.static, key.data
-        if not hashes:
-            positions, messages = self._held[static]
-            positions.append(position)
-            messages.append(value)
-            return
-        at = pack_position(position)
-        prefix, rows = self._heads[static]
-        ops.append((self._family, prefix + at, value))
-        rows += at
-        rows += hashes
-        self._indexed += 1
+        if hashes:
+            rows = self._rows[static]
+            rows += pack_position(position)
+            rows += hashes
+            self._indexed += 1
+        else:
+            held = self._busy.get(static)
+            if held is not None:
+                held[0].append(position)
+                held[1].append(value)
+                return
+        # Nothing is looked up for it: of very many streams each lies elsewhere in memory.
+        ops.append((self._family, static + _pack_behind_static(0, position), value))
 
     def flush(self, ops: list[Op]) -> None:
         self._index.noted(self._indexed)
         self._indexed = 0
-        if self._held:
-            for static, (positions, messages) in self._held.items():
-                self._put_held(ops, static, positions, messages)
-            self._held.clear()
+        for part in self._held.ended(ops, self._family, KEY_BYTES, self._is_literal):
+            self._put_held(ops, *part)
+
+    def _is_literal(self, static: bytes) -> bool:
+        return self._literal_stream(static) is not None
 
     def _put_held(self, ops: list[Op], static: bytes, positions: list[int], messages: list[bytes]) -> None:
-        family, prefix = self._family, self._heads[static][0]
-        if len(messages) < MESSAGES_MIN:
-            ops += [(family, prefix + pack_position(position), message) for position, message in zip(positions, messages, strict=True)]
-            return
+        family, prefix = self._family, static + DATA
         for at, stop in cut(positions, messages):
             last = positions[stop - 1]
             if stop - at == 1:
@@ -122,7 +124,7 @@ class PageStream(ByPosition):
         self._index.take_back(position)
 
     def seal(self) -> None:
-        assert not self._held, "sealed in the middle of a record"
+        assert self._held.empty, "sealed in the middle of a record"
         self._index.seal()
 
     def idle_work(self, upto: int) -> bool:
@@ -166,7 +168,3 @@ class PageStream(ByPosition):
             return self._messages.scan(static, place, upto, count_max, _LOOK_BYTES_MAX)
 
         return looked_through(scan, stream, upto, read, limits)
-
-
-def _no_messages() -> tuple[list[int], list[bytes]]:
-    return [], []

@@ -19,7 +19,9 @@ from shards.messages import encode_message
 MANY = 1 << 40
 OPTIONS = LayoutOptions((0,))
 LITERAL = LayoutOptions((None,))
-SMALL = Bounds(run_entries=16, flush_runs=2, fold_segments=3, slice_entries=16, slice_pages=2, slice_messages=10, page_entries=4)
+SMALL = Bounds(
+    run_entries=16, flush_runs=2, fold_segments=3, slice_entries=16, slice_pages=2, slice_messages=10, page_entries=4, sampled_records=1
+)
 GOLDEN = [
     ("0000000000000000451d709d1a626917b0", "bda91198af13a133"),
     ("00000000000000004c0000000000000001706c616e74", "a5bf101d2b411454"),
@@ -110,36 +112,40 @@ def literal(layout: PageStream, sizes: list[int], first: int, apart: int = 1) ->
 
 
 def test_a_batch_is_that_of_the_format_page() -> None:
-    # Property: golden bytes; without varying levels sixteen messages of a record are one value, under the position of the last.
+    # Property: golden bytes; without varying levels sixteen messages of a record are one value, under the position of the last, when
+    # the record before had as many.
     engine, layout = opened(options=LayoutOptions((9,)))
+    places = [*range(1004, 1079, 5), 1256]
+    write(engine, layout, [b"plant"] * 16)
     ops: list[Op] = []
     key = layout.key_of(b"plant")
-    for position, message in zip([*range(4, 79, 5), 256], [*b"abcdefghi", *[None] * 6, ord("j")], strict=True):
+    for position, message in zip(places, [*b"abcdefghi", *[None] * 6, ord("j")], strict=True):
         layout.put(ops, key, position, bytes([message]) if message else b"")
     layout.flush(ops)
     ((_, stored_under, value),) = ops
-    assert stored_under.hex() == key.static.hex() + "0000" + "0000000000000100" + "21"
+    assert stored_under.hex() == key.static.hex() + "0000" + "00000000000004e8" + "21"
     assert value is not None and len(value) == 0x9A
-    assert value[:16].hex() == "10000000" + "9a000000" + "0400000000000000"
-    assert value[16:80] == b"".join((position - 4).to_bytes(4, "little") for position in [*range(4, 79, 5), 256])
+    assert value[:16].hex() == "10000000" + "9a000000" + "ec03000000000000"
+    assert value[16:80] == b"".join((position - 1004).to_bytes(4, "little") for position in places)
     assert value[80:144] == b"".join(end.to_bytes(4, "little") for end in [*range(145, 154), *[153] * 6, 154])
     assert value[144:] == b"abcdefghij"
-    engine.write([*layout.take_growth(), *ops])
+    engine.write(ops)
     (stream,) = layout.streams(b"plant")
-    assert layout.read(stream, 0, MANY, MANY, MANY, MANY).positions == [*range(4, 79, 5), 256]
+    assert layout.read(stream, 0, MANY, MANY, MANY, MANY).positions == [*range(1, 17), *places]
 
 
 @pytest.mark.parametrize("sizes", [[100] * 150, [100, *[101] * 149], [10 + n % 7 for n in range(150)], [0] * 150, [3000] * 150])
 def test_batches_are_read_from_any_place_to_any_other(sizes: list[int]) -> None:
     # Property: whether all messages of a batch are equally long or not, nothing of it shows in what is read: also with few wanted at a
     # time, in columns, and in a store that is opened anew.
-    engine, layout = opened(options=LITERAL)
-    for first, some in ((1000, sizes), (2000, [7]), (3000, sizes[::-1])):
-        engine.write([*layout.take_growth(), *literal(layout, some, first, 3)])
-    assert len(engine.scan(1, b"\x01", b"\xff" * 40, MANY)) < len(sizes) / 7
+    engine, layout = opened(SMALL, LITERAL)
+    records = [[50] * 16, sizes, [7], [60] * 16, sizes[::-1]]
+    for number, some in enumerate(records):
+        engine.write([*layout.take_growth(), *literal(layout, some, 1000 * (number + 1), 3)])
+    assert len(engine.scan(1, b"\x01", b"\xff" * 40, MANY)) < 33 + len(sizes) / 7
     (stream,) = layout.streams(b"hall/#")
     everything = layout.read(stream, 0, MANY, MANY, MANY, MANY).messages
-    assert [len(message) for _, message in everything] == [*sizes, 7, *sizes[::-1]]
+    assert [len(message) for _, message in everything] == [size for some in records for size in some]
     places = [0, *[position for position, _ in everything]]
     for kept in (layout, PageStream.open(engine, 1, LITERAL)):
         for first in range(0, len(places), 17):
@@ -155,6 +161,7 @@ def test_batches_are_read_from_any_place_to_any_other(sizes: list[int]) -> None:
 def test_what_is_no_batch_of_its_key_is_damage() -> None:
     # Property: a value that is too short, too long, or of another position is told, and never read as messages; so is an unknown kind.
     engine, layout = opened(options=LITERAL)
+    literal(layout, [20] * 16, 1)
     ((family, key, value),) = literal(layout, [20] * 40, 100)
     assert value is not None
     engine.write(layout.take_growth())
@@ -285,3 +292,29 @@ def test_moves_say_what_reading_has_cost() -> None:
     work(layout, 200)
     on_disk = moved(b"a/1/3")
     assert on_disk["hit"] == 10 and on_disk["seek"] > 1 and on_disk["miss"] > 0
+
+
+def test_streams_of_which_a_record_has_little_are_not_held() -> None:
+    # Property: a stream is batched when a record that was looked at had sixteen messages of it, until a record has fewer; one message of
+    # each of many streams goes into ops at once.
+    engine, layout = opened(Bounds(sampled_records=2), LITERAL)
+
+    def kinds(topic: bytes, count: int, first: int) -> list[int]:
+        """How long the keys are of a record with so many messages of a topic, and one of each of thirty others."""
+        others = [b"other/%d" % number for number in range(30)]
+        ops = write(engine, layout, [*others, *[topic] * count], first)
+        return [len(key) for _, key, _ in ops[30:]]
+
+    assert kinds(b"a/b", 16, 1000) == [18] * 16
+    assert kinds(b"a/b", 32, 2000) == [19]
+    assert kinds(b"a/b", 15, 3000) == [18] * 15
+    assert kinds(b"a/b", 16, 4000) == [18] * 16, "not looked at"
+    assert kinds(b"a/b", 16, 5000) == [18] * 16, "looked at"
+    assert kinds(b"a/b", 16, 6000) == [19]
+    assert kinds(b"a/c", 16, 7000) == [18] * 16
+    assert positions(layout, b"a/b") == [
+        first + 30 + n for first, count in ((1000, 16), (2000, 32), (3000, 15), (4000, 16), (5000, 16), (6000, 16)) for n in range(count)
+    ]
+    ops: list[Op] = []
+    layout.put(ops, layout.key_of(b"other/1"), 8000, b"x")
+    assert len(ops) == 1

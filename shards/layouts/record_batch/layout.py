@@ -1,9 +1,8 @@
 """Messages in position order, one by one or in batches; varying levels are indexed later, in sorted pages.
 
 Of a stream with varying levels each message is a value of its own, and its index entries are written when there are many of
-them (paged_index). A stream without is busy when a record had at least sixteen messages of it, which is looked at in every eighth
-record, as counting costs: its messages are then held until the record ends and written as batches (values), until a record has
-fewer than sixteen. All other messages are single values at once. Formats: docs/formats.md, "Generation, layout record_batch".
+them (paged_index). Of a stream without, those of a record are batches (values) as long as there are enough of them (batched.held).
+Formats: docs/formats.md, "Generation, layout record_batch".
 
 A place is a message position, never a batch: batches lie under the position of their last message, so a seek to the next
 position lands in the batch that has it, and a batch is cut wherever ``after`` and ``upto`` say.
@@ -16,14 +15,14 @@ Holds:
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import cast
 from zlib import crc32
 
 from shards.bulk import NO_LIMIT, Columns, columns_of
 from shards.engine import Engine, Op, StoreDamaged
-from shards.layouts.batched.batch import MESSAGES_MIN, cut
+from shards.layouts.batched.batch import cut
 from shards.layouts.batched.columns import ColumnScanner
+from shards.layouts.batched.held import Held
 from shards.layouts.batched.scanning import UNKNOWN, LiteralStream, Scanner
 from shards.layouts.joining import Limits, Moves, joined
 from shards.layouts.learned import Learned, hash_of, load_structure
@@ -32,7 +31,6 @@ from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.layouts.record_batch.singles import Singles
 from shards.layouts.record_batch.values import (
     KEY_BYTES,
-    POSITION_AT,
     PRIME,
     SINGLE,
     Checked,
@@ -63,9 +61,8 @@ class RecordBatch(Learned):
         self._index = PagedIndex(engine, family, self._singles.read, None if beside else () if empty else structure.leaves(), bounds)
         self._rows: dict[bytes, bytearray] = {}
         self._literal: dict[bytes, LiteralStream] = {}
-        self._held: dict[bytes, tuple[list[int], list[bytes]]] = {}
-        """By static key: positions and messages."""
-        self._record = 0
+        self._held = Held(bounds.sampled_records)
+        self._busy = self._held.busy
         self._before = 0 if empty else UNKNOWN
 
     @classmethod
@@ -104,7 +101,7 @@ class RecordBatch(Learned):
             rows += hashes
             ops.append((family, static + at, pack_single(SINGLE, crc32(value, begun ^ position % PRIME)) + value))
             return
-        held = self._held.get(static)
+        held = self._busy.get(static)
         if held is None:
             ops.append((family, static + pack_tail(position, SINGLE, crc32(value, begun ^ position % PRIME)), value))
         else:
@@ -113,27 +110,13 @@ class RecordBatch(Learned):
 
     def flush(self, ops: list[Op]) -> None:
         self._index.noted(len(ops))
-        busy = self._busy(ops) if self._record % self._bounds.sampled_records == 0 else []
-        self._record += 1
-        if self._held:
-            for static, held in list(self._held.items()):
-                self._put_held(ops, static, *held)
-        for static in busy:
-            self._held[static] = [], []
+        for part in self._held.ended(ops, self._family, KEY_BYTES, self._is_literal):
+            self._put_held(ops, *part)
 
-    def _busy(self, ops: list[Op]) -> list[bytes]:
-        """Streams of which this record alone has enough for a batch."""
-        if len(ops) < MESSAGES_MIN:
-            return []
-        family = self._family
-        counts = Counter([key[:POSITION_AT] for number, key, _ in ops if len(key) == KEY_BYTES and number == family])
-        return [static for static, count in counts.items() if count >= MESSAGES_MIN]
+    def _is_literal(self, static: bytes) -> bool:
+        return self._literal_stream(static) is not None
 
     def _put_held(self, ops: list[Op], static: bytes, positions: list[int], messages: list[bytes]) -> None:
-        if len(messages) < MESSAGES_MIN:
-            del self._held[static]
-        else:
-            self._held[static] = [], []
         for at, stop in cut(positions, messages):
             if stop - at == 1:
                 ops.append((self._family, *encode_single(static, positions[at], messages[at])))
@@ -147,7 +130,7 @@ class RecordBatch(Learned):
         self._index.take_back(position)
 
     def seal(self) -> None:
-        assert not any(held for held, _ in self._held.values()), "sealed in the middle of a record"
+        assert self._held.empty, "sealed in the middle of a record"
         self._index.seal()
 
     def idle_work(self, upto: int) -> bool:
