@@ -62,7 +62,8 @@ STAGES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 ROCKS: Final = "RocksDB's threads: flushing, merging"
 OTHERS: Final = "other threads: syncs, Ray's own"
 OURS: Final = ("actors/", "shards/", "gateway/", "sessions/", "mqtt/", "access/")
-SYNC: Final = "RocksEngine.sync"
+ELSEWHERE: Final = ("RocksEngine.sync", "Syncing._in_thread", "_rest (actors/main_thread.py")
+"""Begins of frames of whoever waits for a disk, and of threads beside the loop: on some kernels py-spy takes who sleeps for who works."""
 BODY: Final = 256
 
 
@@ -76,8 +77,8 @@ class Looked:
 
 # ------------------------------------------------------------------ looks
 def stage_of(stack: Sequence[str]) -> str | None:
-    """Of frames such as `handle (shards/core.py:230)`, the outermost first; None: it waits for a disk, or is no thread of ours."""
-    if any(frame.startswith(SYNC) for frame in stack):
+    """Of frames such as `handle (shards/core.py:230)`, the outermost first; None: it waits for a disk, or is no loop of ours."""
+    if any(frame.startswith(ELSEWHERE) for frame in stack):
         return None
     files = [frame.rpartition("(")[2] for frame in stack]
     ours = [file for file in files if file.startswith(OURS)]

@@ -26,6 +26,8 @@ LOOP = "run (threading.py:971)"
         (["data_received (actors/connection.py:92)", "_read (mqtt/decode.py:124)"], "packets: taken apart, put together"),
         (["_run (actors/pump.py:67)"], "the loop, figures, the rest"),
         (["_begin (actors/syncing.py:92)", "RocksEngine.sync (shards/engine_rocks.py:188)"], None),
+        (["Syncing._in_thread (actors/syncing.py:122)"], None),
+        (["main_loop (ray/_private/worker.py:1059)", "_rest (actors/main_thread.py:50)"], None),
         (["main_loop (ray/_private/worker.py:1059)"], None),
     ],
 )
