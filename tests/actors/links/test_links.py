@@ -20,7 +20,7 @@ SECRET = b"s" * 32
 WIRE = Wire(SECRET)
 WITHIN_S = 60.0
 TICK_S = 0.001
-"""Uvloop counts in whole milliseconds, so it may wait for up to one less than it was told."""
+"""Uvloop counts in whole milliseconds, so it may wait for up to one less than it was told: 0.0192 s of 0.02 were seen."""
 
 
 class Owner:
