@@ -8,6 +8,7 @@ passes a check here is 1 to 65,535 bytes of well-formed UTF-8 without U+0000, ha
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
@@ -143,20 +144,21 @@ class TopicNames:
     """Topic names that were checked already, so that the next check is one lookup.
 
     One instance serves all connections of a process.  Bounded in count, and by taking only
-    names of ordinary length also in bytes: those that came first, or came again, since so many
-    had, and those that did before that.
+    names of ordinary length also in bytes: for each that is new the one that was met first goes.
+    As many as a shard remembers (shards.publishing), since all of them pass here.
     """
 
-    __slots__ = ("_count_max", "_levels_max", "_older", "known")
+    __slots__ = ("_count_max", "_levels_max", "_met", "known")
 
     CACHED_NAME_BYTES_MAX: Final = 256
 
-    def __init__(self, levels_max: int = LEVELS_MAX, count_max: int = 131_072) -> None:
+    def __init__(self, levels_max: int = LEVELS_MAX, count_max: int = 327_680) -> None:
         self._levels_max = levels_max
         self._count_max = count_max
         self.known: dict[bytes, bytes] = {}
         """Each by itself, so that equal topics of many messages can be one object."""
-        self._older: dict[bytes, bytes] = {}
+        self._met: deque[bytes] = deque()
+        """They, as they were met."""
 
     def valid(self, topics: list[bytes]) -> list[bytes]:
         """These, before the first that is not a valid topic name, as the objects that are remembered."""
@@ -176,11 +178,9 @@ class TopicNames:
         """Raise unless ``topic`` is a valid topic name; remember it when it is."""
         if topic in self.known:
             return
-        name = self._older.get(topic)
-        if name is None:
-            check_topic_name(topic, self._levels_max)
-            name = topic
-        if len(name) <= self.CACHED_NAME_BYTES_MAX:
+        check_topic_name(topic, self._levels_max)
+        if len(topic) <= self.CACHED_NAME_BYTES_MAX:
             if len(self.known) >= self._count_max:
-                self._older, self.known = self.known, {}
-            self.known[name] = name
+                del self.known[self._met.popleft()]
+            self.known[topic] = topic
+            self._met.append(topic)
