@@ -240,6 +240,8 @@ class Survey:
             yield f"{where} cannot be opened: {error}"
             return
         upto = self.position if info.until is None else min(self.position, info.until)
+        for fault in layout.faults(upto):
+            yield f"{where}, {fault}"
         for leaf in self.leaves(info.id):
             stream = Stream(leaf.static)
             place, done = -1, False

@@ -9,7 +9,7 @@ layout's own lie apart from all messages.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 from shards.engine import Engine, Op
@@ -64,6 +64,9 @@ class Learned:
 
     def wants_tick(self, last: int, now: int) -> bool:
         return False
+
+    def faults(self, upto: int) -> Iterator[str]:
+        return iter(())
 
 
 def stream_for(static: bytes, levels: Sequence[bytes | None], wanted: Sequence[bytes | None]) -> Stream:

@@ -19,6 +19,7 @@ Holds:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from shards.bulk import Columns
@@ -129,6 +130,9 @@ class PageStream(ByPosition):
 
     def idle_work(self, upto: int) -> bool:
         return self._index.idle_work(upto)
+
+    def faults(self, upto: int) -> Iterator[str]:
+        return self._index.faults(self._structure.leaves())
 
     # ---- reading
 

@@ -13,7 +13,7 @@ Always holds, in every layout:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -69,6 +69,11 @@ class Read(NamedTuple):
     def messages(self) -> list[tuple[int, bytes]]:
         """For whoever takes them one by one."""
         return list(zip(self.positions, self.values, strict=True))
+
+
+ReadStream = Callable[[bytes, int, int, int, int], Read]
+"""Messages of a whole stream, whatever their varying levels are, by static key, after, upto, count_max and bytes_max: for who makes
+something of them, such as an index."""
 
 
 def read_of(messages: Sequence[tuple[int, bytes]], place: int, done: bool) -> Read:
@@ -161,6 +166,10 @@ class Layout(Protocol):
         Derived data is local: it goes straight to the engine, in no record, is never sent to a replica, and what a crash takes
         of it is made anew from the messages. It shows in no read but by its cost. After StoreFull the layout is as before.
         """
+
+    def faults(self, upto: int) -> Iterator[str]:
+        """Reads all that is derived of messages with position <= ``upto``, and the messages; one sentence for each part of it that does not
+        say what they say. Nothing where nothing is derived. For commands, as it takes as long as there are messages."""
 
     def seen_again(self) -> Layout:
         """For who reads beside the one that writes, when there may be more in the family than before: this layout, with what it has

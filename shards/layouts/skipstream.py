@@ -12,10 +12,14 @@ up in the data keys (joining). No static key begins with eight zero bytes (lts.R
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
-from shards.engine import Cursor, Engine, Op
+import numpy as np
+
+from shards.engine import Cursor, Engine, Op, StoreFailed
 from shards.layouts.by_position import ByPosition, pack_position
+from shards.layouts.checking import Sum, difference, sums_of_messages
 from shards.layouts.joining import Limits, Moves, joined
 from shards.layouts.learned import hash_of, load_structure
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
@@ -24,6 +28,8 @@ from shards.lts import TopicStructure
 _unpack_position = Struct(">Q").unpack_from
 _pack_level = Struct(">H").pack
 _INDEX_POSITION_AT = 18
+_INDEX_KEY = np.dtype([("stream and level", "S10"), ("hash", ">u8"), ("position", ">u8")])
+_ALL = 1 << 62
 
 
 class SkipStream(ByPosition):
@@ -80,6 +86,29 @@ class SkipStream(ByPosition):
     def idle_work(self, upto: int) -> bool:
         """The index is written with its messages, so nothing is left to be done."""
         return False
+
+    def faults(self, upto: int) -> Iterator[str]:
+        for leaf in self._structure.leaves():
+            depths = [depth for depth, level in enumerate(leaf.levels) if level is None]
+            where = f"index of stream {leaf.static.hex()}"
+            try:
+                wanted = sums_of_messages(self._messages.scan, leaf.static, depths, -1, upto) if depths else []
+                found = [self._sum_of_index(leaf.static, level, upto) for level in range(1, len(depths) + 1)]
+            except (StoreFailed, ValueError) as error:
+                yield f"{where} cannot be compared with its messages: {error}"
+                continue
+            for level, both in enumerate(zip(found, wanted, strict=True), 1):
+                if wrong := difference(*both):
+                    yield f"{where}, level {level}: {wrong}"
+
+    def _sum_of_index(self, static: bytes, level: int, upto: int) -> Sum:
+        total = Sum()
+        for keys, _, _ in self._engine.columns(self._family, static + _pack_level(level), static + _pack_level(level + 1), _ALL):
+            rows = np.frombuffer(b"".join(keys), _INDEX_KEY)
+            hashes, positions = rows["hash"].astype(np.uint64), rows["position"].astype(np.uint64)
+            told = positions <= np.uint64(max(0, upto))
+            total = total.plus(hashes[told], positions[told])
+        return total
 
     # ---- reading
 

@@ -16,9 +16,10 @@ from actors.datadir import open_data_directory
 from cli.storage import app
 from shards.classes import CLASSES_ROW, ClassMap, RetentionClass
 from shards.clock import AgeMark
-from shards.engine import HOME_FAMILY, Op
+from shards.engine import HOME_FAMILY, Op, index_of
 from shards.engine_rocks import RocksEngine
 from shards.frames import Place
+from shards.layouts.paged_index.pages import PAGE_PREFIX
 from shards.messages import encode_message
 from shards.options import StoreOptions
 from shards.rows import ACTIVE, META, PLACE, SUBSCRIPTION, SubscriptionRow, client_key, pack_place, pack_row, u64
@@ -183,6 +184,23 @@ def test_verify_reads_everything_and_finds_what_is_wrong(kept: Kept) -> None:
     assert len(result.stdout.splitlines()) == 3
     for part in ("topic c/d/e lies in the stream of a/b", "begins with 09", "is of no known kind"):
         assert part in result.stdout
+
+
+def test_verify_compares_an_index_with_the_messages_it_is_of(kept: Kept) -> None:
+    """A page that is lost is named by its stream, while every message can still be read."""
+    kept.publish(*(b"device/%d" % (n % 50) for n in range(200)))
+    kept.roll(1)
+    while kept.store.idle_work(kept.last):
+        pass
+    assert kept.run("verify").exit_code == 0
+    (page, *_) = kept.engine.scan(index_of(1), PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 10)
+    kept.engine.write([(index_of(1), page[0], None)])
+    result = kept.run("verify")
+    assert result.exit_code == 1
+    (line,) = result.stdout.splitlines()
+    assert line.startswith(f"shard 0: generation 1, index of stream {page[0][8:16].hex()}, level 1, segment 0 for positions 0 to ")
+    assert " entries, of which " in line and line.endswith(" were written")
+    assert len(kept.run("dump", "device/#").stdout.splitlines()) == 200
 
 
 def test_compact_wants_the_store_for_itself(kept: Kept) -> None:

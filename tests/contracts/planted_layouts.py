@@ -16,9 +16,9 @@ from shards.layouts.paged_index.index import Bounds, PagedIndex, _Job
 from shards.layouts.paged_index.merging import Source
 from shards.layouts.paged_index.pages import IndexState, Segment
 from shards.layouts.paged_index.postings import Intersection, Postings
-from shards.layouts.paged_index.stream_index import ReadStream, StreamIndex
+from shards.layouts.paged_index.stream_index import StreamIndex
 from shards.layouts.pagestream import PageStream
-from shards.layouts.port import Read, Stream, TopicKey
+from shards.layouts.port import Read, ReadStream, Stream, TopicKey
 from shards.layouts.record_batch import layout as record_batch
 from shards.layouts.record_batch.values import encode_batch
 from shards.layouts.skipstream import SkipStream, _Join

@@ -17,17 +17,18 @@ Holds:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from shards.engine import Engine, Op, index_of
 from shards.layouts.joining import Moves
+from shards.layouts.paged_index.checking import faults_of
 from shards.layouts.paged_index.merging import Merge, RunSource, SegmentSource, Source
 from shards.layouts.paged_index.pages import PAGE_ENTRIES_MAX, STATE_PREFIX, STATES_END, IndexState, Segment, segment_prefix
 from shards.layouts.paged_index.postings import Intersection, Postings
-from shards.layouts.paged_index.stream_index import ReadStream, StreamIndex
-from shards.layouts.port import Stream
+from shards.layouts.paged_index.stream_index import StreamIndex
+from shards.layouts.port import ReadStream, Stream
 from shards.lts import Leaf
 
 _SEGMENT_END = b"\xff" * 17
@@ -115,6 +116,12 @@ class PagedIndex:
         index = self.of(stream.static, levels)
         postings = [Postings(self._engine, self._family, index, level, hashed, upto, moves) for level, hashed in stream.constraints]
         return Intersection(postings, after, upto, moves)
+
+    def faults(self, leaves: Iterable[Leaf]) -> Iterator[str]:
+        """Of these streams; layouts.port.Layout.faults."""
+        for leaf in leaves:
+            if None in leaf.levels:
+                yield from faults_of(self._engine, self._family, self.of(leaf.static, leaf.levels), self._read)
 
     # ---- idle work
 

@@ -12,17 +12,13 @@ Holds, when loaded: every message of the stream has its entries in exactly one p
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from shards.engine import Engine
 from shards.layouts.learned import hash_of
 from shards.layouts.paged_index.entries import Entries
 from shards.layouts.paged_index.pages import NO_INDEX, IndexState, Segment, decode_state, encode_state, state_key
-from shards.layouts.port import Read
+from shards.layouts.port import ReadStream
 from shards.messages import topic_of
 
-ReadStream = Callable[[bytes, int, int, int, int], Read]
-"""Messages of a whole stream, by static key, after, upto, count_max and bytes_max: those of the layout that the index is for."""
 _LAST = (1 << 64) - 2
 _LOAD_BYTES_MAX = 1 << 20
 

@@ -15,6 +15,7 @@ Holds:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import cast
 from zlib import crc32
 
@@ -135,6 +136,9 @@ class RecordBatch(Learned):
 
     def idle_work(self, upto: int) -> bool:
         return self._index.idle_work(upto)
+
+    def faults(self, upto: int) -> Iterator[str]:
+        return self._index.faults(self._structure.leaves())
 
     # ---- reading
 
