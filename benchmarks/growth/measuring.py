@@ -38,8 +38,11 @@ ROUNDS, ROUNDS_FEW = 8, 2
 """Of short runs, and of a quick form or runs that are long. Even numbers, so that each level comes as often early as late."""
 RUN: Final = "growth"
 """Begins the topics and client ids of all runs: each has the topics of the one before."""
-PUBLISHERS_EACH: Final = 8
-"""Of each shard and gateway, so that each has as much to do as a single one."""
+PUBLISHERS_EACH: Final = 4
+"""Of each shard and gateway, so that each has as much to do as a single one: what the bars have."""
+TOPICS_OF_ALL: Final = 10
+"""Of stored messages, at each level. If there were more with more shards, a level of them would be learned at some levels and not at others
+(shards.lts), and what is seen would be what topics cost."""
 FILLED: Final = 250_000
 """Messages of a first run for each shard: its memory table has been full once then. Memory that a process touches for the first time costs
 a page fault for each 4 KiB, and with more shards it takes more messages until there is none of it any more."""
@@ -183,7 +186,7 @@ def processes(measuring: Measuring) -> None:
     def steps(amount: int) -> Steps:
         publishers = PUBLISHERS_EACH * amount
         seconds = amount * (1.0 if measuring.quick else 2.0)
-        options = Options(messages=amount * measuring.messages, publishers=publishers, window=256, topics=publishers, seconds=seconds)
+        options = Options(messages=amount * measuring.messages, publishers=publishers, topics=TOPICS_OF_ALL, seconds=seconds)
         return {"pairs": replace(options, topics=1), "offline": options}
 
     def settings(amount: int) -> Sequence[str]:
