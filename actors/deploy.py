@@ -142,7 +142,8 @@ class HoldfastController(Host):
         super().__init__(topology, "controller", index, server, restarted=prepare(topology, member_name("controller", index)), leads=True)
 
 
-if ray.get_runtime_context().worker.mode == ray.WORKER_MODE:
+# Asked for its context a process that is in no Ray yet would start one, with all that belongs to it.
+if ray.is_initialized() and ray.get_runtime_context().worker.mode == ray.WORKER_MODE:
     # Ray reads this module in the main thread of an actor's process; a constructor runs in another one.
     main_thread.prepare()
 

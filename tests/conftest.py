@@ -38,6 +38,9 @@ BROKER_TEST_TIMEOUT_S = 400
 SPARK_TEST_TIMEOUT_S = 600
 SLOW_SECONDS = 0.25
 
+# Of all JVMs of Spark that tests start, also in processes of their own: compiling well pays off later than a test ends.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
 # Time says nothing about our code on a machine that others use too. CI draws the same examples every time, so that red is
 # always about the change; elsewhere each run draws new ones.
 settings.register_profile(
@@ -177,8 +180,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         conf={
             "spark.ui.enabled": "false",
             "spark.driver.memory": "600m",
-            # Compiling well and collecting in parallel pay off later than a test ends.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            # As with compiling well, collecting in parallel pays off later than a test ends.
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
             "spark.local.dir": str(directory),
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
             "spark.sql.shuffle.partitions": "2",

@@ -107,6 +107,13 @@ def test_ray_cannot_be_started_by_a_test(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_whoever_imports_the_actors_starts_no_ray() -> None:
+    """Ray starts itself, with its dashboard and all, for a process that asks it what it is. `tests.cluster.counting` imports them all."""
+    code = "import ray, sys, tests.cluster.counting; sys.exit(ray.is_initialized())"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.slow
 def test_a_warning_that_points_at_our_code_is_an_error(tmp_path: Path) -> None:
     """Deprecated calls are mended when they appear."""
     done = run_pytest(tmp_path, "import warnings\n\n\ndef test_a() -> None:\n    warnings.warn('old', DeprecationWarning)\n")
