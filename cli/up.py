@@ -107,8 +107,7 @@ def launch_spec(
         binds=binds_of(config),
         n_shards=None if messages.n_shards == "auto" else messages.n_shards,
         n_shards_new=config.shard_count(cores),
-        # Session actors are as dear as shards and do less: one for two shards, and never more than gateways could keep busy.
-        n_sessions=max(1, cores // 4),
+        n_sessions=config.session_count(cores),
         n_gateways=config.gateway_count(cores),
         watchdog_after=config.gateway.watchdog_after.seconds if config.gateway.watchdog else None,
         ray_address=config.ray.address,

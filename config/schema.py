@@ -39,7 +39,8 @@ class Gateway(Section):
         "auto",
         "Gateway processes. All share the listener's port, and each also listens on a port of its own. One uses about one core. auto is "
         "one for every four cores, since shards and session actors want to run too, at least 1 and at most 16; with several sites it is "
-        "1, so that the run of ports behind `cluster.listen` is the same on any machine.",
+        "1, so that the run of ports behind `cluster.listen` is the same on any machine. There is a session actor for each, if there are "
+        "as many shards.",
         unit="processes",
         allowed='"auto" or a whole number from 1 to 64',
     )
@@ -389,6 +390,13 @@ class Config(Section):
             return self.gateway.count
         alone = self.durable_storage.messages.n_sites == 1 and self.profile != "compact"
         return min(16, max(1, cores // 4)) if alone else 1
+
+    def session_count(self, cores: int) -> int:
+        """Session actors on a machine with so many cores, if there are as many shards; never more than those (actors.launcher).
+
+        They are as dear as shards and do less: one for two shards. But one for each gateway: what several hand in and one has to hand out
+        falls behind, and is read from the store instead of what is in memory."""
+        return max(1, cores // 4, self.gateway_count(cores))
 
     def is_compact(self, cores: int) -> bool:
         """Whether shards, session actors and gateways share one process on a machine with so many cores."""

@@ -66,6 +66,12 @@ def test_two_cores_get_one_of_each() -> None:
     assert (large.n_shards_new, large.n_sessions) == (16, 16)
 
 
+def test_there_is_a_session_actor_for_each_gateway() -> None:
+    """Several gateways hand in more than one session actor can hand out beside them; of many cores there are as many as ever."""
+    assert [spec_of(f"gateway.count={count}").n_sessions for count in (1, 2, 4)] == [1, 2, 4]
+    assert spec_of("gateway.count=2", cores=16).n_sessions == 4
+
+
 def test_a_joined_ray_has_no_dashboard_of_ours() -> None:
     """It is somebody else's to start."""
     assert spec_of("ray.dashboard=true").dashboard
