@@ -128,11 +128,11 @@ def place(tmp_path: Path) -> Iterator[Broker]:
 
 
 def test_up_returns_when_a_client_can_connect_and_status_lists_everyone(running: Broker) -> None:
-    """Shards, session actor, gateways and controller are different processes; Ray's, the driver and the launcher are listed as well."""
+    """Shards, session actors, gateways and controller are different processes; Ray's, the driver and the launcher are listed as well."""
     status = running.status()
     assert status.ready and mqtt_answers("127.0.0.1", running.port, 60.0)
     names = [row.name for row in status.processes]
-    own = ["shard-0", "shard-1", "session-0", "gateway-0", "gateway-1", "controller-0", "driver", "launcher"]
+    own = ["shard-0", "shard-1", "session-0", "session-1", "gateway-0", "gateway-1", "controller-0", "driver", "launcher"]
     rays = ["gcs_server", "raylet", "dashboard_agent", "runtime_env_agent"]
     assert sorted(names) == sorted(own + rays)
     assert {row.role for row in status.processes if row.name in rays} == {"ray"}
