@@ -45,7 +45,9 @@ def sums_of_messages(read: ReadStream, static: bytes, depths: Sequence[int], aft
         topics = [topic_of(value).split(b"/") for value in found.values]
         positions = np.array(found.positions, np.uint64)
         for number, depth in enumerate(depths):
-            hashes = np.frombuffer(b"".join([hash_of(levels[depth]) for levels in topics]), ">u8").astype(np.uint64)
+            # A message that lies in a stream of others may have fewer levels.
+            values = [levels[depth] if depth < len(levels) else b"" for levels in topics]
+            hashes = np.frombuffer(b"".join(map(hash_of, values)), ">u8").astype(np.uint64)
             sums[number] = sums[number].plus(hashes, positions)
         place, done = found.place, found.done
     return sums

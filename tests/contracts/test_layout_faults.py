@@ -11,6 +11,7 @@ import pytest
 from shards.engine import Engine, Op, index_of
 from shards.layouts.paged_index.pages import PAGE_PREFIX, STATE_PREFIX, decode_page, decode_state, encode_page
 from shards.layouts.port import LayoutOptions
+from shards.messages import encode_message
 from tests.contracts.engines import Harness, MemoryHarness
 from tests.contracts.layouts import settle
 from tests.contracts.test_layout import FAMILY, Kept, filled, parts
@@ -96,7 +97,7 @@ def test_a_message_that_is_lost_or_of_another_topic_is_found_by_its_index(device
         device = topic.split(b"/")[1]
         other = value.replace(topic, topic.replace(device, b"?" * len(device)))
         assert other != value
-        for wrong in (other, None):
+        for wrong in (other, None, encode_message(1, 0, b"p", b"z", b"\0")):
             found = with_ops(devices, (family, key, wrong))
             assert found and all(key[:8].hex() in sentence for sentence in found), found
         seen += 1

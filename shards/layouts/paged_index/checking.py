@@ -8,11 +8,10 @@ import numpy as np
 
 from shards.engine import Engine, StoreFailed
 from shards.layouts.checking import Sum, difference, sums_of_messages
-from shards.layouts.paged_index.pages import Segment, decode_page, entry_of, segment_prefix
+from shards.layouts.paged_index.pages import SEGMENT_END, Segment, decode_page, entry_of, segment_prefix
 from shards.layouts.paged_index.stream_index import StreamIndex
 from shards.layouts.port import ReadStream
 
-_SEGMENT_END = b"\xff" * 17
 _ALL = 1 << 62
 
 
@@ -54,7 +53,7 @@ def _sum_of(engine: Engine, family: int, static: bytes, level: int, segment: Seg
     """Raises _Wrong when the pages do not lie as a seek would have them; StoreFailed."""
     prefix = segment_prefix(static, level, segment.number)
     total, before = Sum(), (-1, -1)
-    for keys, values, _ in engine.columns(family, prefix, prefix + _SEGMENT_END, _ALL):
+    for keys, values, _ in engine.columns(family, prefix, prefix + SEGMENT_END, _ALL):
         for key, value in zip(keys, values, strict=True):
             page = decode_page(key, value)
             hashes, positions = np.asarray(page.hashes, np.uint64), np.asarray(page.positions, np.uint64)

@@ -25,13 +25,12 @@ from shards.engine import Engine, Op, index_of
 from shards.layouts.joining import Moves
 from shards.layouts.paged_index.checking import faults_of
 from shards.layouts.paged_index.merging import Merge, RunSource, SegmentSource, Source
-from shards.layouts.paged_index.pages import PAGE_ENTRIES_MAX, STATE_PREFIX, STATES_END, IndexState, Segment, segment_prefix
+from shards.layouts.paged_index.pages import PAGE_ENTRIES_MAX, SEGMENT_END, STATE_PREFIX, STATES_END, IndexState, Segment, segment_prefix
 from shards.layouts.paged_index.postings import Intersection, Postings
 from shards.layouts.paged_index.stream_index import StreamIndex
 from shards.layouts.port import ReadStream, Stream
 from shards.lts import Leaf
 
-_SEGMENT_END = b"\xff" * 17
 _STREAMS_PER_SLICE = 64
 
 
@@ -352,7 +351,7 @@ def _among_messages(engine: Engine, family: int) -> bool:
 
 def _page_keys(engine: Engine, family: int, prefix: bytes, pages_max: int) -> list[bytes]:
     """Of pages that are about to be deleted, so not through the cache."""
-    return [key for keys, _, _ in engine.columns(family, prefix, prefix + _SEGMENT_END, pages_max) for key in keys]
+    return [key for keys, _, _ in engine.columns(family, prefix, prefix + SEGMENT_END, pages_max) for key in keys]
 
 
 def _to_fold(segments: tuple[Segment, ...], bounds: Bounds) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shards.engine import Engine, Op
-from shards.layouts.paged_index.pages import PAGE_ENTRIES_MAX, Page, decode_page, encode_page, segment_prefix
+from shards.layouts.paged_index.pages import PAGE_ENTRIES_MAX, SEGMENT_END, Page, decode_page, encode_page, segment_prefix
 
 Column = npt.NDArray[np.uint64]
 
@@ -22,7 +22,6 @@ _READ_PAGES = 256
 _READ_PAGES_LEAST = 8
 """Of one segment: looking for the first one costs as much as reading so many."""
 _NONE: Column = np.empty(0, np.uint64)
-_PREFIX_END = b"\xff" * 17
 
 
 class Source(Protocol):
@@ -54,7 +53,7 @@ class SegmentSource:
         self._pages = max(_READ_PAGES_LEAST, _READ_PAGES // among)
         prefix = segment_prefix(static, level, number)
         self._start = prefix
-        self._end = prefix + _PREFIX_END
+        self._end = prefix + SEGMENT_END
 
     def take(self, count: int) -> tuple[Column, Column]:
         decoded: list[Page] = []

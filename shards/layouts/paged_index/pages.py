@@ -28,6 +28,8 @@ from shards.lts import RESERVED_PREFIX
 STATE_PREFIX = RESERVED_PREFIX + b"\x02"
 STATES_END = PAGE_PREFIX = RESERVED_PREFIX + b"\x03"
 PAGE_ENTRIES_MAX = 256
+SEGMENT_END = b"\xff" * 17
+"""Behind a segment's prefix: higher than every entry."""
 
 _PAGE = 0x31
 _STATE = 0x41
