@@ -17,6 +17,7 @@ from struct import Struct
 
 import numpy as np
 
+from shards.bulk import NO_LIMIT
 from shards.engine import Cursor, Engine, Op, StoreFailed
 from shards.layouts.by_position import ByPosition, pack_position
 from shards.layouts.checking import Sum, difference, sums_of_messages
@@ -29,7 +30,6 @@ _unpack_position = Struct(">Q").unpack_from
 _pack_level = Struct(">H").pack
 _INDEX_POSITION_AT = 18
 _INDEX_KEY = np.dtype([("stream and level", "S10"), ("hash", ">u8"), ("position", ">u8")])
-_ALL = 1 << 62
 
 
 class SkipStream(ByPosition):
@@ -103,7 +103,7 @@ class SkipStream(ByPosition):
 
     def _sum_of_index(self, static: bytes, level: int, upto: int) -> Sum:
         total = Sum()
-        for keys, _, _ in self._engine.columns(self._family, static + _pack_level(level), static + _pack_level(level + 1), _ALL):
+        for keys, _, _ in self._engine.columns(self._family, static + _pack_level(level), static + _pack_level(level + 1), NO_LIMIT):
             rows = np.frombuffer(b"".join(keys), _INDEX_KEY)
             hashes, positions = rows["hash"].astype(np.uint64), rows["position"].astype(np.uint64)
             told = positions <= np.uint64(max(0, upto))

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from shards.bulk import NO_LIMIT
 from shards.engine import Engine, StoreFailed
 from shards.layouts.checking import Sum, difference, sums_of_messages
 from shards.layouts.paged_index.pages import SEGMENT_END, Segment, decode_page, entry_of, segment_prefix
 from shards.layouts.paged_index.stream_index import StreamIndex
 from shards.layouts.port import ReadStream
-
-_ALL = 1 << 62
 
 
 class _Wrong(Exception):
@@ -53,7 +52,7 @@ def _sum_of(engine: Engine, family: int, static: bytes, level: int, segment: Seg
     """Raises _Wrong when the pages do not lie as a seek would have them; StoreFailed."""
     prefix = segment_prefix(static, level, segment.number)
     total, before = Sum(), (-1, -1)
-    for keys, values, _ in engine.columns(family, prefix, prefix + SEGMENT_END, _ALL):
+    for keys, values, _ in engine.columns(family, prefix, prefix + SEGMENT_END, NO_LIMIT):
         for key, value in zip(keys, values, strict=True):
             page = decode_page(key, value)
             hashes, positions = np.asarray(page.hashes, np.uint64), np.asarray(page.positions, np.uint64)
