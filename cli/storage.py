@@ -1,4 +1,5 @@
-"""`holdfast storage`: looks into the stores of a broker, whether it runs or is stopped. Only `compact` changes anything.
+"""`holdfast storage`: looks into the stores of a broker, whether it runs or is stopped. Only `compact` and `reindex` change
+anything.
 
 What is printed is what `shards.survey` finds; here it is put into lines, or into JSON with --json. The JSON forms are
 interfaces: fields are added, never renamed.
@@ -8,13 +9,15 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from actors.clocks import read_clocks
-from cli.stores import ConfigFile, DataDir, Open, Sets, find_stores, open_stores, refuse
+from cli.stores import ConfigFile, DataDir, Open, Sets, Stores, find_stores, open_stores, refuse
 from cli.typed import moment_ms
 from config.values import Duration
 from mqtt.reason import ProtocolError
@@ -25,6 +28,9 @@ from shards.generations import DEFAULT_CLASS, GenerationInfo
 from shards.messages import QOS_MASK, RETAIN, header
 from shards.steady import WallRow
 from shards.survey import Message
+
+if TYPE_CHECKING:
+    from shards.engine_rocks import RocksEngine
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look into the stores of a broker, running or stopped.")
 
@@ -270,21 +276,47 @@ def _loss(store: Open, info: GenerationInfo, client: bytes, topic_filter: bytes,
 @app.command()
 def compact(data_dir: DataDir = None, config: ConfigFile = None, set_: Sets = None) -> None:
     """Give back the space of rows that were erased. The broker has to be stopped."""
+    for shard, engine in _owned(find_stores(data_dir, config, set_), "compacted"):
+        before = engine.size_bytes()
+        for family in engine.families():
+            engine.compact(family)
+        print(f"shard {shard}: {_size(before)} before, {_size(engine.size_bytes())} now")
+
+
+@app.command()
+def reindex(data_dir: DataDir = None, config: ConfigFile = None, set_: Sets = None) -> None:
+    """Make anew each index that does not say what its messages say. The broker has to be stopped."""
+    from shards.mending import mend
+
+    found, left, n_shards = 0, 0, 0
+    for shard, engine in _owned(find_stores(data_dir, config, set_), "mended"):
+        n_shards += 1
+        try:
+            for generation, faults, remaining in mend(shard, engine):
+                where = f"shard {shard}: generation {generation}"
+                print("\n".join([f"{where}, {fault}: made anew" for fault in faults]))
+                print("\n".join([f"{where}, {fault}: STILL SO" for fault in remaining]), end="\n" if remaining else "")
+                found, left = found + len(faults), left + len(remaining)
+        except (StoreFailed, ValueError) as error:
+            refuse(f"an index of shard {shard} cannot be made anew: {error}. `holdfast storage verify` says what else is wrong.")
+    if not found:
+        print(f"{n_shards} shard{'s' * (n_shards > 1)} read, every index says what its messages say")
+    raise typer.Exit(1 if left else 0)
+
+
+def _owned(stores: Stores, what: str) -> Iterator[tuple[int, RocksEngine]]:
+    """Each store, open for this command alone."""
     from shards.engine_rocks import RocksEngine  # only who looks into a store pays for loading RocksDB
 
-    for shard, path in enumerate(find_stores(data_dir, config, set_).paths):
+    for shard, path in enumerate(stores.paths):
         if not (path / "CURRENT").exists():
             refuse(f"the store of shard {shard} is not at {path}.")
         try:
             engine = RocksEngine(str(path))
         except StoreFailed as error:
-            refuse(f"the store of shard {shard} cannot be compacted: {error}.")
-        before = engine.size_bytes()
-        for family in engine.families():
-            engine.compact(family)
-        after = engine.size_bytes()
-        engine.close()
-        print(f"shard {shard}: {_size(before)} before, {_size(after)} now")
+            refuse(f"the store of shard {shard} cannot be {what}: {error}.")
+        with closing(engine):
+            yield shard, engine
 
 
 # ---------------------------------------------------------------------------------------------------- words

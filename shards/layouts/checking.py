@@ -12,13 +12,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shards.layouts.learned import hash_of
+from shards.layouts.learned import level_hashes
 from shards.layouts.port import ReadStream
-from shards.messages import topic_of
+from shards.messages import check_message
 
 Column = npt.NDArray[np.uint64]
 
-_MESSAGES, _BYTES_MAX = 4096, 4 << 20
+AT_ONCE, AT_ONCE_BYTES_MAX = 4096, 4 << 20
+"""Messages that are read together."""
 _ODD = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _SHIFTS = (np.uint64(30), np.uint64(27))
 
@@ -37,18 +38,18 @@ class Sum(NamedTuple):
 
 
 def sums_of_messages(read: ReadStream, static: bytes, depths: Sequence[int], after: int, upto: int) -> list[Sum]:
-    """Of the messages of a stream with after < position <= upto, for each of its varying levels, which are at these depths of the topic."""
+    """Of the messages of a stream with after < position <= upto, for each of its varying levels, which are at these depths of the topic.
+    Raises StoreFailed or UnknownMessageFormat when one of them cannot be read."""
     sums = [Sum()] * len(depths)
     place, done = after, after >= upto
     while not done:
-        found = read(static, place, upto, _MESSAGES, _BYTES_MAX)
-        topics = [topic_of(value).split(b"/") for value in found.values]
+        found = read(static, place, upto, AT_ONCE, AT_ONCE_BYTES_MAX)
+        for value in found.values:
+            check_message(value)
         positions = np.array(found.positions, np.uint64)
-        for number, depth in enumerate(depths):
-            # A message that lies in a stream of others may have fewer levels.
-            values = [levels[depth] if depth < len(levels) else b"" for levels in topics]
-            hashes = np.frombuffer(b"".join(map(hash_of, values)), ">u8").astype(np.uint64)
-            sums[number] = sums[number].plus(hashes, positions)
+        rows = np.frombuffer(b"".join([hashed for value in found.values for hashed in level_hashes(value, depths)]), ">u8")
+        for number, hashes in enumerate(rows.reshape(-1, len(depths)).T):
+            sums[number] = sums[number].plus(hashes.astype(np.uint64), positions)
         place, done = found.place, found.done
     return sums
 

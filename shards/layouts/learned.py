@@ -15,6 +15,7 @@ from hashlib import blake2b
 from shards.engine import Engine, Op
 from shards.layouts.port import LayoutOptions, Read, Stream
 from shards.lts import STATE_BYTES, TopicStructure
+from shards.messages import topic_of
 
 _TRIE_PREFIX = bytes(STATE_BYTES)
 _TRIE_END = bytes(STATE_BYTES - 1) + b"\x01"
@@ -24,6 +25,13 @@ _LOAD_CHUNK = 4096
 def hash_of(level: bytes) -> bytes:
     """The eight bytes by which a varying level is indexed."""
     return blake2b(level, digest_size=8).digest()
+
+
+def level_hashes(message: bytes, depths: Sequence[int]) -> list[bytes]:
+    """Of the varying levels of a stored message, which are at these depths of its topic. One that lies in a stream of others may have fewer
+    levels."""
+    levels = topic_of(message).split(b"/")
+    return [hash_of(levels[depth]) if depth < len(levels) else hash_of(b"") for depth in depths]
 
 
 def load_structure(engine: Engine, family: int, options: LayoutOptions, varying_max: int | None = None) -> TopicStructure:
@@ -66,6 +74,9 @@ class Learned:
         return False
 
     def faults(self, upto: int) -> Iterator[str]:
+        return iter(())
+
+    def mended(self, upto: int) -> Iterator[list[Op]]:
         return iter(())
 
 

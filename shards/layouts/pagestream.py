@@ -134,6 +134,9 @@ class PageStream(ByPosition):
     def faults(self, upto: int) -> Iterator[str]:
         return self._index.faults(self._structure.leaves())
 
+    def mended(self, upto: int) -> Iterator[list[Op]]:
+        return self._index.mended(self._structure.leaves())
+
     # ---- reading
 
     def whole(self, static: bytes, after: int, upto: int, limits: Limits) -> Read:

@@ -171,6 +171,11 @@ class Layout(Protocol):
         """Reads all that is derived of messages with position <= ``upto``, and the messages; one sentence for each part of it that does not
         say what they say. Nothing where nothing is derived. For commands, as it takes as long as there are messages."""
 
+    def mended(self, upto: int) -> Iterator[list[Op]]:
+        """What makes anew whatever ``faults`` has something to say about: each list is to be written as one record, in order, and the
+        layout opened anew after the last. Wherever that breaks off, reads find no less than before. For commands that have the store to
+        themselves. Raises StoreFailed when messages, or rows of the index, cannot be read at all."""
+
     def seen_again(self) -> Layout:
         """For who reads beside the one that writes, when there may be more in the family than before: this layout, with what it has
         learned, and without whatever else it remembers of the family."""

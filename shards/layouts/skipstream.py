@@ -19,10 +19,10 @@ import numpy as np
 
 from shards.bulk import NO_LIMIT
 from shards.engine import Cursor, Engine, Op, StoreFailed
-from shards.layouts.by_position import ByPosition, pack_position
-from shards.layouts.checking import Sum, difference, sums_of_messages
+from shards.layouts.by_position import DATA, ByPosition, pack_position
+from shards.layouts.checking import AT_ONCE, AT_ONCE_BYTES_MAX, Sum, difference, sums_of_messages
 from shards.layouts.joining import Limits, Moves, joined
-from shards.layouts.learned import hash_of, load_structure
+from shards.layouts.learned import hash_of, level_hashes, load_structure
 from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.lts import TopicStructure
 
@@ -88,18 +88,35 @@ class SkipStream(ByPosition):
         return False
 
     def faults(self, upto: int) -> Iterator[str]:
-        for leaf in self._structure.leaves():
-            depths = [depth for depth, level in enumerate(leaf.levels) if level is None]
-            where = f"index of stream {leaf.static.hex()}"
+        for static, depths in self._indexed():
+            where = f"index of stream {static.hex()}"
             try:
-                wanted = sums_of_messages(self._messages.scan, leaf.static, depths, -1, upto) if depths else []
-                found = [self._sum_of_index(leaf.static, level, upto) for level in range(1, len(depths) + 1)]
+                differences = self._differences(static, depths, upto)
             except (StoreFailed, ValueError) as error:
                 yield f"{where} cannot be compared with its messages: {error}"
                 continue
-            for level, both in enumerate(zip(found, wanted, strict=True), 1):
-                if wrong := difference(*both):
-                    yield f"{where}, level {level}: {wrong}"
+            for level, wrong in differences.items():
+                yield f"{where}, level {level}: {wrong}"
+
+    def mended(self, upto: int) -> Iterator[list[Op]]:
+        for static, depths in self._indexed():
+            for level in self._differences(static, depths, upto):
+                yield from self._added(static, level, depths[level - 1], upto)
+                yield from self._taken_away(static, level, depths[level - 1], upto)
+
+    def _indexed(self) -> Iterator[tuple[bytes, list[int]]]:
+        """Streams with varying levels, and at which depths of their topics these are."""
+        for leaf in self._structure.leaves():
+            depths = [depth for depth, level in enumerate(leaf.levels) if level is None]
+            if depths:
+                yield leaf.static, depths
+
+    def _differences(self, static: bytes, depths: list[int], upto: int) -> dict[int, str]:
+        """By level, of those where the index does not say what the messages say."""
+        wanted = sums_of_messages(self._messages.scan, static, depths, -1, upto)
+        found = [self._sum_of_index(static, level, upto) for level in range(1, len(depths) + 1)]
+        both = [difference(*each) for each in zip(found, wanted, strict=True)]
+        return {level: wrong for level, wrong in enumerate(both, 1) if wrong}
 
     def _sum_of_index(self, static: bytes, level: int, upto: int) -> Sum:
         total = Sum()
@@ -109,6 +126,30 @@ class SkipStream(ByPosition):
             told = positions <= np.uint64(max(0, upto))
             total = total.plus(hashes[told], positions[told])
         return total
+
+    def _added(self, static: bytes, level: int, depth: int, upto: int) -> Iterator[list[Op]]:
+        """The entries that the messages have; most of them are there."""
+        place, done = -1, False
+        while not done:
+            read = self._messages.scan(static, place, upto, AT_ONCE, AT_ONCE_BYTES_MAX)
+            yield [(self._family, self._index_key(static, level, depth, *each), b"") for each in read.messages]
+            place, done = read.place, read.done
+
+    def _taken_away(self, static: bytes, level: int, depth: int, upto: int) -> Iterator[list[Op]]:
+        """The entries that no message has."""
+        prefix = static + DATA
+        for keys, _, _ in self._engine.columns(self._family, static + _pack_level(level), static + _pack_level(level + 1), NO_LIMIT):
+            positions = [_unpack_position(key, _INDEX_POSITION_AT)[0] for key in keys]
+            values = self._engine.get_many(self._family, [prefix + pack_position(position) for position in positions])
+            yield [
+                (self._family, key, None)
+                for key, position, value in zip(keys, positions, values, strict=True)
+                if position <= upto and (value is None or key != self._index_key(static, level, depth, position, value))
+            ]
+
+    @staticmethod
+    def _index_key(static: bytes, level: int, depth: int, position: int, message: bytes) -> bytes:
+        return static + _pack_level(level) + level_hashes(message, (depth,))[0] + pack_position(position)
 
     # ---- reading
 

@@ -203,6 +203,44 @@ def test_verify_compares_an_index_with_the_messages_it_is_of(kept: Kept) -> None
     assert len(kept.run("dump", "device/#").stdout.splitlines()) == 200
 
 
+def test_reindex_makes_anew_what_verify_has_found(kept: Kept) -> None:
+    """It wants the store for itself, says what was wrong, and finds nothing the next time."""
+    kept.publish(*(b"device/%d" % (n % 50) for n in range(200)))
+    kept.roll(1)
+    while kept.store.idle_work(kept.last):
+        pass
+    page, *_ = kept.engine.scan(index_of(1), PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 10)
+    kept.engine.write([(index_of(1), page[0], None)])
+    (fault,) = kept.run("verify").stdout.splitlines()
+    refused = kept.run("reindex")
+    assert refused.exit_code == 1 and "another process has this store open" in refused.stderr
+    kept.engine.close()
+    mended = kept.run("reindex")
+    assert (mended.exit_code, mended.stdout) == (0, f"{fault}: made anew\n")
+    assert kept.run("verify").exit_code == 0 and len(kept.run("dump", "device/7").stdout.splitlines()) == 4
+    again = kept.run("reindex")
+    assert (again.exit_code, again.stdout) == (0, "1 shard read, every index says what its messages say\n")
+
+
+def test_reindex_leaves_an_index_whose_messages_cannot_be_read(kept: Kept) -> None:
+    """One sentence and exit 1; what is there of it stays."""
+    kept.publish(*(b"device/%d" % (n % 50) for n in range(200)))
+    kept.roll(1)
+    while kept.store.idle_work(kept.last):
+        pass
+    page, *_ = kept.engine.scan(index_of(1), PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 10)
+    (message,) = kept.engine.scan(1, page[0][8:16], page[0][8:16] + b"\xff" * 18, 1)
+    kept.engine.write([(index_of(1), page[0], None), (1, message[0], b"\x01 short")])
+    pages = len(kept.engine.scan(index_of(1), PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 1000))
+    found = kept.run("verify")
+    assert found.exit_code == 1 and "stored message of 7 bytes" in found.stdout
+    kept.engine.close()
+    refused = kept.run("reindex")
+    assert refused.exit_code == 1 and "cannot be made anew: stored message of 7 bytes" in refused.stderr
+    kept.engine = RocksEngine(str(kept.path / "shards" / "0"))
+    assert len(kept.engine.scan(index_of(1), PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 1000)) == pages
+
+
 def test_compact_wants_the_store_for_itself(kept: Kept) -> None:
     """While a broker has it, one sentence and exit 1; afterwards it is done."""
     kept.publish(*(b"t/%d" % n for n in range(50)))

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
-from shards.engine import Engine, Op, index_of
+from shards.engine import Engine, Op, StoreFailed, index_of
 from shards.layouts.paged_index.pages import PAGE_PREFIX, STATE_PREFIX, decode_page, decode_state, encode_page
 from shards.layouts.port import LayoutOptions
-from shards.messages import encode_message
+from shards.messages import UnknownMessageFormat, encode_message
 from tests.contracts.engines import Harness, MemoryHarness
 from tests.contracts.layouts import settle
-from tests.contracts.test_layout import FAMILY, Kept, filled, parts
+from tests.contracts.test_layout import FAMILY, MANY, Kept, filled, parts
 
 __all__ = ["parts"]
 
@@ -153,3 +154,79 @@ def test_a_damaged_state_is_told_and_the_other_streams_are_looked_at(devices: Ke
     for key, value in states:
         found = with_ops(devices, (family, key, value[:-1] + bytes((value[-1] ^ 1,))))
         assert len(found) == 1 and key[8:].hex() in found[0] and "is damaged" in found[0]
+
+
+FILTERS = (b"#", b"a/+", b"a/3", b"a/3/on", b"a/+/on", b"+/7", b"b/c")
+
+
+def found(kept: Kept) -> dict[bytes, list[tuple[int, bytes]]]:
+    """What a reader of each filter gets; of a stream that cannot be read whatever comes before the fault."""
+    layout, out = kept.open(FAMILY), {}
+    for topic_filter in FILTERS:
+        messages: list[tuple[int, bytes]] = []
+        for stream in layout.streams(topic_filter):
+            with suppress(StoreFailed):
+                messages += layout.read(stream, -1, kept.last, MANY, MANY, MANY).messages
+        out[topic_filter] = sorted(messages)
+    return out
+
+
+def mend(kept: Kept, expected: dict[bytes, list[tuple[int, bytes]]]) -> None:
+    """Record by record, any of which may be the last before a crash: reads never find less than before, and all in the end."""
+    before = found(kept)
+    for ops in kept.open(FAMILY).mended(kept.last):
+        kept.harness.engine.write(ops)
+        now = found(kept)
+        assert all(set(before[each]) <= set(now[each]) <= set(expected[each]) for each in FILTERS)
+        before = now
+    assert faults(kept) == [] and before == expected
+
+
+def test_whatever_is_lost_of_an_index_is_made_anew(devices: Kept) -> None:
+    # Property: of what each reader finds nothing is missing then, and what comes later is indexed as ever.
+    rng, expected = random.Random(3), found(devices)
+    assert expected == {each: devices.expected(each, -1, devices.last) for each in FILTERS}
+    for lost in (slice(None, None, 7), slice(None), slice(1)):
+        devices.harness.engine.write([(family, key, None) for family, key, _ in derived(devices.harness.engine)[lost]])
+        assert faults(devices) != []
+        mend(devices, expected)
+        devices.reopen()
+        devices.publish([b"a/%d" % rng.randrange(30) for _ in range(40)], rng)
+        settle(devices.layout, devices.last, 500)
+        expected = {each: devices.expected(each, -1, devices.last) for each in FILTERS}
+        assert faults(devices) == [] and found(devices) == expected
+
+
+def test_entries_that_no_message_has_are_taken_away(devices: Kept) -> None:
+    """Of another level, or of a position at which nothing lies: readers of those would be told that a message is missing."""
+    engine, expected = devices.harness.engine, found(devices)
+    for family, key, value in derived(engine)[::9]:
+        if value:
+            page = decode_page(key, value)
+            columns = (page.hashes, [page.positions[0] - 1, *page.positions[1:]])
+            hashes, positions = (b"".join(number.to_bytes(8, "little") for number in column) for column in columns)
+            engine.write([(family, key, None), (family, *encode_page(key[:_PREFIX_BYTES], hashes, positions))])
+        else:
+            engine.write([(family, key[:10] + b"another!" + key[18:], b""), (family, key[:18] + (5).to_bytes(8, "big"), b"")])
+    assert faults(devices) != []
+    mend(devices, expected)
+
+
+def test_an_index_stays_as_it_is_where_a_message_cannot_be_read(devices: Kept) -> None:
+    """It could not be made anew: nothing of it is taken away."""
+    engine = devices.harness.engine
+    lost = derived(engine)[0]
+    static = lost[1][8:16] if lost[1][:7] == bytes(7) else lost[1][:8]
+    message = next(row for row in engine_rows(engine) if row[1][:8] == static)
+    engine.write([(lost[0], lost[1], None), (FAMILY, message[1], b"\x01 short")])
+    before = derived(engine)
+    mended = devices.open(FAMILY).mended(devices.last)
+    with pytest.raises((UnknownMessageFormat, StoreFailed)):
+        next(mended)
+    assert derived(engine) == before
+
+
+def test_what_is_right_is_left_alone(parts: tuple[str, Harness]) -> None:
+    """Nothing is written then."""
+    kept, _ = filled(parts, 1)
+    assert list(kept.open(FAMILY).mended(kept.last)) == []

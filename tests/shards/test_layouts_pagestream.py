@@ -253,7 +253,7 @@ def test_the_index_is_on_disk_and_in_no_record() -> None:
 @pytest.mark.parametrize("state", ["in RAM", "on disk", "after a restart"])
 def test_values_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch, topic_filter: bytes, state: str) -> None:
     # Property: the index may lie, the message does not: a colliding topic is never delivered, and blocks nothing.
-    for module in ("learned", "pagestream", "paged_index.stream_index"):
+    for module in ("learned", "pagestream"):
         monkeypatch.setattr(f"shards.layouts.{module}.hash_of", lambda level: b"samehash")
     engine, layout = opened(SMALL)
     write(engine, layout, [b"a/one/x" if position % 50 == 0 else b"a/two/x" for position in range(1, 400)])

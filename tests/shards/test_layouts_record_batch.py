@@ -445,7 +445,7 @@ def test_a_copy_that_only_applied_the_records_reads_the_same() -> None:
 @pytest.mark.parametrize("indexed", [False, True])
 def test_values_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch, topic_filter: bytes, indexed: bool) -> None:
     # Property: the index may lie, the message does not: a colliding topic is never delivered, and blocks nothing.
-    for module in ("learned", "record_batch.layout", "paged_index.stream_index"):
+    for module in ("learned", "record_batch.layout"):
         monkeypatch.setattr(f"shards.layouts.{module}.hash_of", lambda level: b"samehash")
     engine, layout = opened((0,), SMALL)
     messages = []

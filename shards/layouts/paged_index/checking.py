@@ -7,11 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from shards.bulk import NO_LIMIT
-from shards.engine import Engine, StoreFailed
+from shards.engine import Engine, Op, StoreFailed
 from shards.layouts.checking import Sum, difference, sums_of_messages
-from shards.layouts.paged_index.pages import SEGMENT_END, Segment, decode_page, entry_of, segment_prefix
-from shards.layouts.paged_index.stream_index import StreamIndex
+from shards.layouts.paged_index.pages import PAGE_PREFIX, SEGMENT_END, Segment, decode_page, entry_of, segment_prefix, state_key
+from shards.layouts.paged_index.stream_index import POSITION_MAX, StreamIndex
 from shards.layouts.port import ReadStream
+
+_PAGES_END = b"\xff" * 23
+"""Behind a stream's prefix: higher than every page."""
 
 
 class _Wrong(Exception):
@@ -46,6 +49,16 @@ def faults_of(engine: Engine, family: int, index: StreamIndex, read: ReadStream)
         after = segment.last
     if index.state.covered < after:
         yield f"{where}: it says that it covers positions up to {index.state.covered}, and has a segment up to {after}"
+
+
+def begun_anew(engine: Engine, family: int, index: StreamIndex, read: ReadStream) -> list[Op]:
+    """Takes away what is on disk of a stream's index, which is then made anew from its messages, as after a crash. All at once: of pages
+    that no state names, only those of the next segment are looked for. Raises StoreFailed or ValueError where messages cannot be read."""
+    static = index.static
+    sums_of_messages(read, static, index.depths, -1, POSITION_MAX)
+    pages = PAGE_PREFIX + static
+    found = engine.columns(family, pages, pages + _PAGES_END, NO_LIMIT) if engine.has_family(family) else ()
+    return [(family, state_key(static), None), *[(family, key, None) for keys, _, _ in found for key in keys]]
 
 
 def _sum_of(engine: Engine, family: int, static: bytes, level: int, segment: Segment) -> Sum:

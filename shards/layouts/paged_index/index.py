@@ -23,7 +23,7 @@ from itertools import islice
 
 from shards.engine import Engine, Op, index_of
 from shards.layouts.joining import Moves
-from shards.layouts.paged_index.checking import faults_of
+from shards.layouts.paged_index.checking import begun_anew, faults_of
 from shards.layouts.paged_index.merging import Merge, RunSource, SegmentSource, Source
 from shards.layouts.paged_index.pages import PAGE_ENTRIES_MAX, SEGMENT_END, STATE_PREFIX, STATES_END, IndexState, Segment, segment_prefix
 from shards.layouts.paged_index.postings import Intersection, Postings
@@ -121,6 +121,14 @@ class PagedIndex:
         for leaf in leaves:
             if None in leaf.levels:
                 yield from faults_of(self._engine, self._family, self.of(leaf.static, leaf.levels), self._read)
+
+    def mended(self, leaves: Iterable[Leaf]) -> Iterator[list[Op]]:
+        """Of these streams; layouts.port.Layout.mended."""
+        for leaf in leaves:
+            if None in leaf.levels:
+                index = self.of(leaf.static, leaf.levels)
+                if next(faults_of(self._engine, self._family, index, self._read), None):
+                    yield begun_anew(self._engine, self._family, index, self._read)
 
     # ---- idle work
 

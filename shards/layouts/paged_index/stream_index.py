@@ -13,13 +13,12 @@ Holds, when loaded: every message of the stream has its entries in exactly one p
 from __future__ import annotations
 
 from shards.engine import Engine
-from shards.layouts.learned import hash_of
+from shards.layouts.learned import level_hashes
 from shards.layouts.paged_index.entries import Entries
 from shards.layouts.paged_index.pages import NO_INDEX, IndexState, Segment, decode_state, encode_state, state_key
 from shards.layouts.port import ReadStream
-from shards.messages import topic_of
 
-_LAST = (1 << 64) - 2
+POSITION_MAX = (1 << 64) - 2
 _LOAD_BYTES_MAX = 1 << 20
 
 
@@ -84,12 +83,10 @@ class StreamIndex:
             return 0
         self.find(engine, family)
         first = self.entries.first
-        found = read(self.static, self._loading_from, _LAST if first is None else first - 1, messages_max, _LOAD_BYTES_MAX)
+        found = read(self.static, self._loading_from, POSITION_MAX if first is None else first - 1, messages_max, _LOAD_BYTES_MAX)
         for position, message in zip(found.positions, found.values, strict=True):
-            levels = topic_of(message).split(b"/")
             self._loading += position.to_bytes(8, "big")
-            for depth in self.depths:
-                self._loading += hash_of(levels[depth])
+            self._loading += b"".join(level_hashes(message, self.depths))
         self._loading_from = found.place
         if found.done:
             self.entries.precede(self._loading)

@@ -140,6 +140,9 @@ class RecordBatch(Learned):
     def faults(self, upto: int) -> Iterator[str]:
         return self._index.faults(self._structure.leaves())
 
+    def mended(self, upto: int) -> Iterator[list[Op]]:
+        return self._index.mended(self._structure.leaves())
+
     # ---- reading
 
     def read(self, stream: Stream, after: int, upto: int, count_max: int, bytes_max: int, examine_max: int) -> Read:
