@@ -23,6 +23,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
+from mqtt.alike import LEAST, alike
 from mqtt.blocks import Known, PropertyBlocks, UnreadBlocks
 from mqtt.control import FILTERS_MAX, Bounds, protocol_of, read_connect, read_packet, read_publish
 from mqtt.framing import Role, check_first_byte, frame, remaining_length
@@ -191,6 +192,7 @@ class Decoder:
         packet_ids: list[int] = []
         topics: list[bytes] = []
         bodies: list[bytes] = []
+        before = -1
         try:
             while pos < size:
                 first, length, byte_2, byte_3, byte_4 = first_five(data, pos)
@@ -244,7 +246,25 @@ class Decoder:
                 flags.append(first & 15)
                 packet_ids.append(packet_id)
                 topics.append(topic)
-                pos = end
+                at, pos = pos, end
+                if length != before:
+                    before = length
+                    continue
+                # Two of one size may begin a row of them.
+                before = -1
+                packet_bytes = end - at
+                ahead = end + (LEAST - 1) * packet_bytes
+                if ahead + packet_bytes > size or data[ahead] != first:
+                    continue
+                same_end = topic_end + 1 + data[topic_end] if is_5 else topic_end
+                more = alike(data, at, topic_start, topic_start + len(topic), topic_end, same_end, end)
+                if more is None:
+                    continue
+                flags += [first & 15] * len(more.topics)
+                packet_ids += more.packet_ids
+                topics += more.topics
+                bodies += more.rests if is_5 else [b"\0" + body for body in more.rests]
+                pos += len(more.topics) * packet_bytes
         except (IndexError, StructError, ProtocolError):
             pass  # The general way reads this packet again and says precisely what is wrong with it.
         # All at once: of very many topics each lies elsewhere in memory, and the processor looks for several at a time.
