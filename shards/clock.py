@@ -62,6 +62,12 @@ class PositionClock:
         self.last = following if following > self._floor else self._floor
         return self.last
 
+    def take_all(self, count: int) -> range:
+        """What so many calls of ``take`` would hand out, at least one."""
+        first = self.take()
+        self.last = first + count - 1
+        return range(first, first + count)
+
 
 class Reading(NamedTuple):
     """What the machine's clocks showed at one moment. boot_id: changes with every boot; boottime counts also while suspended."""

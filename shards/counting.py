@@ -15,7 +15,7 @@ with its rows; whoever throws one away says so (Store.take_back).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -91,11 +91,11 @@ class Counting:
         self.payload_bytes = 0
         """Of those messages, without topics and properties; added by who stores them."""
 
-    def follow(self, generations: Iterable[int]) -> dict[int, Callable[[bytes], None]]:
-        """These are written to from now on. For each: what is to be told of every message, its value."""
+    def follow(self, generations: Iterable[int]) -> dict[int, list[bytes]]:
+        """These are written to from now on. For each: where the value of every message is to be put."""
         tallies = self._tallies
         self._tallies = {generation: tallies.get(generation) or self._load(generation) for generation in generations}
-        return {generation: tally.values.append for generation, tally in self._tallies.items()}
+        return {generation: tally.values for generation, tally in self._tallies.items()}
 
     def bytes_in(self, generation: int) -> int | None:
         """As of everything submitted."""

@@ -11,6 +11,7 @@ nothing here looks into the body. Nothing here checks MQTT rules either: that is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from struct import Struct
 
 VERSION = 1
@@ -43,6 +44,14 @@ class UnknownMessageFormat(ValueError):
 def encode_message(flags: int, published_at_ms: int, publisher: bytes, topic: bytes, body: bytes) -> bytes:
     """The value to store. ``flags`` holds QoS, retain and the HAS_ bits; ``publisher`` is the client id, empty for the broker itself."""
     return b"".join((message_start(flags, published_at_ms, publisher, len(topic)), topic, body))
+
+
+def encode_messages(flags: int, published_at_ms: int, publisher: bytes, topics: Sequence[bytes], bodies: Sequence[bytes]) -> list[bytes]:
+    """The values of several of one publisher, which have all but topic and body in common."""
+    starts = {size: message_start(flags, published_at_ms, publisher, size) for size in set(map(len, topics))}
+    if len(starts) == 1:
+        return list(map(b"".join, zip(repeat(*starts.values()), topics, bodies, strict=False)))
+    return list(map(b"".join, zip(map(starts.__getitem__, map(len, topics)), topics, bodies, strict=True)))
 
 
 def message_start(flags: int, published_at_ms: int, publisher: bytes, topic_bytes: int) -> bytes:

@@ -116,6 +116,16 @@ class Store:
         except KeyError:
             raise StaleKey(f"key of generation {generation}, the current one is {self._said()}") from None
 
+    def append_all(self, ops: list[Op], keys: Sequence[TopicKey], positions: Sequence[int], values: Sequence[bytes]) -> None:
+        """As ``append`` of each, in the order of positions; all keys are of one generation, and there is at least one. Raises StaleKey."""
+        generation = keys[0].generation
+        layout = self._layouts.get(generation)
+        if layout is None:
+            raise StaleKey(f"keys of generation {generation}, the current one is {self._said()}")
+        layout.put_all(ops, keys, positions, values)
+        self._counts[generation].extend(values)
+        self.appended(positions[-1])
+
     def appended(self, position: int) -> None:
         """The last message is at this position."""
         self._last = position
@@ -398,14 +408,14 @@ class Store:
         opening = not self._layouts
         infos = self._generations.currents()
         self._layouts = {info.id: self._generations.layout(info.id) for info in infos}
-        counts = self.counting.follow(self._layouts)
+        self._counts = self.counting.follow(self._layouts)
         for info in infos if opening else ():
             known = self.counting.bytes_in(info.id)
             self.bytes_put[info.id] = self._engine.family_bytes(info.id) if known is None else known
         self.bytes_put = {info.id: self.bytes_put.get(info.id, 0) for info in infos}
         self._by_class = {info.klass: self._layouts[info.id] for info in infos}
         self.main = infos[0].id if infos else 0
-        self._puts = {generation: (layout.put, counts[generation]) for generation, layout in self._layouts.items()}
+        self._puts = {generation: (layout.put, self._counts[generation].append) for generation, layout in self._layouts.items()}
         self._flushes = [layout.flush for layout in self._layouts.values()]
         self._cutoffs = [(info.since, self._layouts[info.id].cutoff) for info in infos]
         self._growths = [layout.take_growth for layout in self._layouts.values()]

@@ -9,6 +9,7 @@ Holds after every call (see check): positions grow strictly; every stored messag
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import compress
 
@@ -35,6 +36,13 @@ class Tail:
         self.values.append(value)
         self.topics.append(topic)
         self.streams.append(stream)
+
+    def extend(self, positions: Sequence[int], topics: Sequence[bytes], values: Sequence[bytes], streams: Iterable[StreamRef]) -> None:
+        """Append all of these."""
+        self.positions += positions
+        self.values += values
+        self.topics += topics
+        self.streams += streams
 
     def trim(self, watermark: int) -> None:
         """Give back what is over the bound, oldest first, never what is not committed.  Once per tick, not per message."""

@@ -9,11 +9,12 @@ layout's own lie apart from all messages.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 from shards.engine import Engine, Op
-from shards.layouts.port import LayoutOptions, Read, Stream
+from shards.layouts.port import LayoutOptions, Read, Stream, TopicKey
 from shards.lts import STATE_BYTES, TopicStructure
 from shards.messages import topic_of
 
@@ -44,7 +45,7 @@ def load_structure(engine: Engine, family: int, options: LayoutOptions, varying_
     return TopicStructure.restore(rows, options.thresholds, varying_max)
 
 
-class Learned:
+class Learned(ABC):
     """A layout as far as the topic structure answers for it (layouts.port.Layout); to be derived from. The head is read as cheaply as the
     rest, unless it says otherwise."""
 
@@ -59,6 +60,14 @@ class Learned:
     def take_growth(self) -> list[Op]:
         rows = self._structure.take_growth()
         return [(self._family, _TRIE_PREFIX + key, child) for key, child in rows] if rows else []
+
+    @abstractmethod
+    def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None: ...
+
+    def put_all(self, ops: list[Op], keys: Sequence[TopicKey], positions: Sequence[int], values: Sequence[bytes]) -> None:
+        put = self.put
+        for key, position, value in zip(keys, positions, values, strict=True):
+            put(ops, key, position, value)
 
     def streams(self, topic_filter: bytes) -> list[Stream]:
         return [stream_for(leaf.static, leaf.levels, wanted) for leaf, wanted in self._structure.match(topic_filter)]

@@ -19,7 +19,9 @@ Holds:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
+from operator import attrgetter
 from struct import Struct
 
 from shards.bulk import Columns
@@ -38,6 +40,7 @@ from shards.lts import TopicStructure
 
 BOUNDS = Bounds()
 _LOOK_BYTES_MAX = 1 << 20
+_static_of, _hashes_of = attrgetter("static"), attrgetter("data")
 _pack_behind_static = Struct(">HQ").pack
 """DATA, and a position."""
 
@@ -99,6 +102,45 @@ class PageStream(ByPosition):
                 return
         # Nothing is looked up for it: of very many streams each lies elsewhere in memory.
         ops.append((self._family, static + _pack_behind_static(0, position), value))
+
+    def put_all(self, ops: list[Op], keys: Sequence[TopicKey], positions: Sequence[int], values: Sequence[bytes]) -> None:
+        """What a publisher sends at once is often of one stream."""
+        statics = list(map(_static_of, keys))
+        if statics.count(statics[0]) == len(statics):
+            self._put_of_stream(ops, statics[0], keys, positions, values)
+            return
+        # What `put` does, without a call for each.
+        family, busy, rows_of = self._family, self._busy, self._rows
+        for static, key, position, value in zip(statics, keys, positions, values, strict=True):
+            hashes = key.data
+            if hashes:
+                rows = rows_of[static]
+                rows += pack_position(position)
+                rows += hashes
+                self._indexed += 1
+            else:
+                held = busy.get(static)
+                if held is not None:
+                    held[0].append(position)
+                    held[1].append(value)
+                    continue
+            ops.append((family, static + _pack_behind_static(0, position), value))
+
+    def _put_of_stream(
+        self, ops: list[Op], static: bytes, keys: Sequence[TopicKey], positions: Sequence[int], values: Sequence[bytes]
+    ) -> None:
+        varies = bool(keys[0].data)
+        held = None if varies else self._busy.get(static)
+        if held is not None:
+            held[0].extend(positions)
+            held[1].extend(values)
+            return
+        ends = list(map(pack_position, positions))
+        if varies:
+            self._rows[static] += b"".join(chain.from_iterable(zip(ends, map(_hashes_of, keys), strict=True)))
+            self._indexed += len(ends)
+        prefix = self._messages.prefix(static)
+        ops += zip(repeat(self._family), [prefix + end for end in ends], values, strict=False)
 
     def flush(self, ops: list[Op]) -> None:
         self._index.noted(self._indexed)

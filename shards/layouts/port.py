@@ -115,6 +115,9 @@ class Layout(Protocol):
     def put(self, ops: list[Op], key: TopicKey, position: int, value: bytes) -> None:
         """Append the ops that store the message, now or at the next ``flush``. Positions are unique and grow."""
 
+    def put_all(self, ops: list[Op], keys: Sequence[TopicKey], positions: Sequence[int], values: Sequence[bytes]) -> None:
+        """``put`` of each of these, for who has many at once."""
+
     def flush(self, ops: list[Op]) -> None:
         """Append the ops of what ``put`` has held back: the record with the messages put since the last call ends here.
 

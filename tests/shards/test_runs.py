@@ -1,0 +1,122 @@
+"""Many messages of a frame that are taken all at once (shards/publishing.py): what is stored and answered is what it is one by one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from shards import publishing
+from shards.classes import ClassMap, RetentionClass
+from shards.engine import index_of
+from shards.engine_memory import MemoryEngine
+from shards.frames import NOBODY, Published
+from shards.frames import Publish as Entry
+from shards.layouts.port import LayoutOptions
+from shards.layouts.registry import LAYOUTS
+from shards.options import ShardOptions, StoreOptions
+from shards.persistence import NOT_STORED, PERSIST
+from shards.publishing import Publishing
+from shards.store import StaleKey, Store
+from tests.shards.harness import G, Harness, S, connect, publish, route
+
+_END = b"\xff" * 40
+NEVER = 1 << 30
+NAMES = ([b"a/1"], [b"a/%d" % n for n in range(30)], [b"gold/%d" % n for n in range(5)], [b"a/1", b"gold/1", b"nobody/here"])
+
+
+def rows(engine: Any) -> list[tuple[int, bytes, bytes]]:
+    families = [each for family in engine.families() for each in (family, index_of(family)) if engine.has_family(each)]
+    return [(family, key, value) for family in families for key, value in engine.scan(family, b"", _END, 1 << 30)]
+
+
+def frame(rng: random.Random, client: bytes, conn: int) -> Entry:
+    """Mostly of one kind, at times with something in it that is not."""
+    count = rng.choice((1, 3, 8, 9, 40))
+    names = rng.choice(
+        ([b"a/1"], [b"a/%d" % n for n in range(30)], [b"gold/%d" % n for n in range(5)], [b"a/1", b"gold/1", b"nobody/here"])
+    )
+    flags = bytearray([rng.choice((2, 2, 2, 10, 0, 4, 3, 2 | NOT_STORED, 2 | PERSIST))]) * count
+    bodies = [b"\0" + rng.randbytes(rng.randrange(9)) for _ in range(count)]
+    if rng.random() < 0.2:
+        flags[rng.randrange(count)] = rng.choice((3, 4, 10))
+    if rng.random() < 0.2:
+        bodies[rng.randrange(count)] = b"\x05\x02\0\0\0\x09expiring"
+    ids = rng.sample(range(1, 1000), count)
+    return Entry(client, conn, True, rng.randrange(1, 1 << 40), bytes(flags), ids, rng.choices(names, k=count), bodies)
+
+
+def history(seed: int, layout: str, store_qos0: bool) -> tuple[list[Any], list[Any], dict[str, int], list[Any]]:
+    """Replies, rows, counters and the tail of what happens with this seed."""
+    rng = random.Random(seed)
+    classes = ClassMap((RetentionClass("gold", b"gold/#", 5),)) if seed % 2 else ClassMap(())
+    of_layout = LayoutOptions((100, 3) if seed % 3 else (2, 0))
+    h = Harness(
+        options=ShardOptions(store_qos0=store_qos0), store=StoreOptions(layout=layout, thresholds=of_layout.thresholds, classes=classes)
+    )
+    h.link(G, "gateway", "g0:a")
+    h.link(S, "session", "s0:a")
+    conns = {client: connect(h, client, expiry_s=99).conn for client in (b"p", b"q")}
+    route(h, b"a/#")
+    replies: list[Any] = []
+    for step in range(40):
+        client = rng.choice((b"p", b"q"))
+        entries = [frame(rng, client, conns[client]) for _ in range(rng.choice((1, 1, 3)))]
+        replies.append(h.ask(G, *entries))
+        if step == 8:
+            route(h, b"gold/#", sub=8)
+        if rng.random() < 0.1:
+            klass = rng.choice([info.klass for info in h.core._store.currents()])
+            h.core._draft.ops.extend(h.core._store.roll(h.core._clock.take(), 0, 0, klass))
+            h.tick()
+        h.space(int(rng.random() < 0.1))
+    tail = h.core._tail
+    return replies, rows(h.engine), h.core.counters, [tail.positions, tail.topics, tail.values, tail.streams]
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_taken_at_once_is_what_is_taken_one_by_one(layout: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Property: answers, all rows of the store, what is counted and what is in memory are the same, whatever comes between.
+    taken: list[int] = []
+    append_all = Publishing._append_all
+
+    def noted(self: Publishing, draft: Any, entry: Entry, known: Sequence[Any]) -> None:
+        taken.append(len(known))
+        append_all(self, draft, entry, known)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(publishing, "RUN_MIN", NEVER)
+    apart = history(seed, layout, bool(seed % 2))
+    monkeypatch.setattr(publishing, "RUN_MIN", 2)
+    monkeypatch.setattr(Publishing, "_append_all", noted)
+    at_once = history(seed, layout, bool(seed % 2))
+    assert len(taken) > 5 and at_once == apart
+
+
+def test_frames_of_few_messages_and_of_what_nobody_wants_are_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a topic that one of many does not want is not learned by asking."""
+    calls: list[bytes] = []
+    h = Harness()
+    h.link(G, "gateway", "g0:a")
+    h.link(S, "session", "s0:a")
+    conn = connect(h, b"p").conn
+    route(h, b"wanted/#")
+    monkeypatch.setattr(Publishing, "_append_all", lambda self, draft, entry, known: calls.append(entry.client))
+    names = [b"wanted/%d" % n for n in range(publishing.RUN_MIN)]
+    h.ask(G, publish(b"p", conn, *names[1:]))
+    (answer,) = h.ask(G, publish(b"p", conn, *names[1:], b"unwanted"))
+    assert isinstance(answer, Published) and answer.codes[-1] == NOBODY and not calls
+    h.ask(G, publish(b"p", conn, *names))
+    assert calls == [b"p"]
+
+
+def test_keys_of_a_generation_that_is_sealed_are_refused() -> None:
+    """As they are one by one: nothing is ever written to one."""
+    engine = MemoryEngine()
+    store = Store.open(engine, StoreOptions())
+    keys = [store.key_of(b"a"), store.key_of(b"b")]
+    engine.write(store.roll(5, 0, 0))
+    with pytest.raises(StaleKey):
+        store.append_all([], keys, range(6, 8), [b"x", b"y"])
