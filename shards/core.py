@@ -145,7 +145,7 @@ class ShardCore:
         self._reader = Reader(store, self._tail)
         self._publishing = Publishing(
             shard, slots, store, self._tail, self._routes, self._homes, self._retained, self._clock,
-            options.store_qos0, options.persistence, Incoming(options.await_rel_ms),
+            options.store_qos0, options.persistence, Incoming(options.await_rel_ms), options.run_min,
         )  # fmt: skip
         self._delayed = Delayed(
             engine, self._homes, timers, self._clock, self._publishing.incoming, lambda: self._publishing.room, options.delayed_max

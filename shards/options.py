@@ -46,6 +46,8 @@ class ShardOptions:
     """A request with so many commits changes rows of sessions together (shards.bundles)."""
     bundled_ms: int = 20_000
     """After this they are written each by itself."""
+    run_min: int = 8
+    """So many messages of a frame are taken all at once, if nothing of any of them has to be looked at by itself (shards.publishing)."""
     hold_unread: bool = False
     """A generation waits until all sessions have acknowledged all of it (shards.unread)."""
 

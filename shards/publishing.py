@@ -34,9 +34,6 @@ which one that is published to all the time pays as well, once for so many new o
 of which the older went when the newer was full, 31 % of 300,000 topics published to at random were not there, and 38 % had to be moved."""
 STREAMS_SHARED_MAX = 65_536
 """Then the next topics have new objects for the streams that they are of, which costs memory and nothing else."""
-RUN_MIN = 8
-"""So many messages of a frame are taken all at once, if nothing of any of them has to be looked at by itself; fewer are as cheap one by
-one."""
 _STALE = Published(True, b"")
 _ALL_STORED = Published(False, b"")
 
@@ -71,7 +68,9 @@ class Publishing:
     def __init__(
         self, shard: int, slots: SlotTable, store: Store, tail: Tail, routes: Routes, homes: Homes, retained: RetainedHome,
         clock: PositionClock, store_qos0: bool = False, persistence: Persistence | None = None, incoming: Incoming | None = None,
+        run_min: int = 1,
     ) -> None:  # fmt: skip
+        """run_min: frames with fewer messages are taken one by one."""
         self._shard = shard
         self._slots = slots
         self._store = store
@@ -83,6 +82,7 @@ class Publishing:
         self._stored = stored_flags(store_qos0)
         self._in_runs = bytes([stored and not flags & 1 and flags >> 1 & 3 != 2 for flags, stored in enumerate(self._stored)])
         self._persistence = persistence
+        self._run_min = run_min
         self._topics: dict[bytes, Topic] = {}
         self._met: deque[bytes] = deque()
         """Their names, as they were met."""
@@ -197,7 +197,7 @@ class Publishing:
         flags = entry.flags
         first = flags[0]
         return (
-            len(flags) >= RUN_MIN
+            len(flags) >= self._run_min
             and self._in_runs[first] == 1
             and flags.count(first) == len(flags)
             and self.room

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from shards import publishing
 from shards.classes import ClassMap, RetentionClass
 from shards.engine import index_of
 from shards.engine_memory import MemoryEngine
@@ -48,13 +47,14 @@ def frame(rng: random.Random, client: bytes, conn: int) -> Entry:
     return Entry(client, conn, True, rng.randrange(1, 1 << 40), bytes(flags), ids, rng.choices(names, k=count), bodies)
 
 
-def history(seed: int, layout: str, store_qos0: bool) -> tuple[list[Any], list[Any], dict[str, int], list[Any]]:
+def history(seed: int, layout: str, run_min: int) -> tuple[list[Any], list[Any], dict[str, int], list[Any]]:
     """Replies, rows, counters and the tail of what happens with this seed."""
     rng = random.Random(seed)
     classes = ClassMap((RetentionClass("gold", b"gold/#", 5),)) if seed % 2 else ClassMap(())
     of_layout = LayoutOptions((100, 3) if seed % 3 else (2, 0))
     h = Harness(
-        options=ShardOptions(store_qos0=store_qos0), store=StoreOptions(layout=layout, thresholds=of_layout.thresholds, classes=classes)
+        options=ShardOptions(store_qos0=bool(seed % 2), run_min=run_min),
+        store=StoreOptions(layout=layout, thresholds=of_layout.thresholds, classes=classes),
     )
     h.link(G, "gateway", "g0:a")
     h.link(S, "session", "s0:a")
@@ -87,11 +87,9 @@ def test_what_is_taken_at_once_is_what_is_taken_one_by_one(layout: str, seed: in
         taken.append(len(known))
         append_all(self, draft, entry, known)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(publishing, "RUN_MIN", NEVER)
-    apart = history(seed, layout, bool(seed % 2))
-    monkeypatch.setattr(publishing, "RUN_MIN", 2)
+    apart = history(seed, layout, run_min=NEVER)
     monkeypatch.setattr(Publishing, "_append_all", noted)
-    at_once = history(seed, layout, bool(seed % 2))
+    at_once = history(seed, layout, run_min=2)
     assert len(taken) > 5 and at_once == apart
 
 
@@ -104,7 +102,7 @@ def test_frames_of_few_messages_and_of_what_nobody_wants_are_looked_at_one_by_on
     conn = connect(h, b"p").conn
     route(h, b"wanted/#")
     monkeypatch.setattr(Publishing, "_append_all", lambda self, draft, entry, known: calls.append(entry.client))
-    names = [b"wanted/%d" % n for n in range(publishing.RUN_MIN)]
+    names = [b"wanted/%d" % n for n in range(h.options.run_min)]
     h.ask(G, publish(b"p", conn, *names[1:]))
     (answer,) = h.ask(G, publish(b"p", conn, *names[1:], b"unwanted"))
     assert isinstance(answer, Published) and answer.codes[-1] == NOBODY and not calls

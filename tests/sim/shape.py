@@ -24,6 +24,8 @@ APART = [b"a/b", b"a/c", b"x", b"b/#", b"r/+", b"w/#"]
 
 MESSAGES_PER_BURST = 4.5
 PACE_S = 30
+RUN_MIN = 2
+"""Of ShardOptions: there are few messages at a time here, so two are many, and one goes the way of few."""
 SWEEP_EVERY_MS = (2_000, 15_000, 15_000)
 """Often, and it must never find anything: what a sweep mends is a fault of ours."""
 
@@ -106,7 +108,7 @@ def draw(rng: Random, faults: bool = True, wide: bool = True) -> Shape:
         fault_every_us=int(rng.choice((1000, 2500, 6000)) * MS / pace) if faults else 0,
         faults=kinds if faults else {},
         watchdog=rng.random() < 0.5,
-        shard=_shard(rng) if wide else ShardOptions(),
+        shard=_shard(rng) if wide else ShardOptions(run_min=RUN_MIN),
         store=_store(rng) if wide else StoreOptions(),
         session=_session(rng) if wide else SessionOptions(),
         gateway=_gateway(rng) if wide else GatewayOptions(),
@@ -169,6 +171,7 @@ def _store(rng: Random) -> StoreOptions:
 
 def _shard(rng: Random) -> ShardOptions:
     return ShardOptions(
+        run_min=RUN_MIN,
         messages_per_record_max=rng.choice((1, 5, 1000)),
         generation_ms=rng.choice((1500, 8000, 86_400_000)),
         retention_ms=86_400_000,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shards import committer as commits
@@ -135,7 +135,14 @@ class ShardPart:
 
             return noted, count
 
+        append_all = self.store.append_all
+
+        def watched_all(ops: list[Op], keys: Sequence[TopicKey], positions: Sequence[int], values: Sequence[bytes]) -> None:
+            appended.extend(zip(positions, values, strict=True))
+            append_all(ops, keys, positions, values)
+
         self.store.writing_to = watched  # type: ignore[method-assign]
+        self.store.append_all = watched_all  # type: ignore[method-assign]
 
     # ------------------------------------------------------------------ the tick
 
