@@ -108,7 +108,7 @@ class Publishing:
             return _STALE, 0
         self.taken += len(entry.topics)
         self.publisher = client
-        if self._may_be_run(entry) and (ready := self._all_ready(entry.topics)):
+        if len(entry.flags) >= self._run_min and self._is_plain(entry) and (ready := self._all_ready(entry.topics)):
             self._append_all(draft, entry, ready)
             return _ALL_STORED, 0
         codes = bytearray(len(entry.topics))
@@ -192,17 +192,11 @@ class Publishing:
             store.counting.payload_bytes += payload
         return (_ALL_STORED if plain else Published(False, bytes(codes))), outbox
 
-    def _may_be_run(self, entry: Publish) -> bool:
-        """Whether it is much, all of it of one kind, neither retained nor of QoS 2, without properties, and there is room."""
+    def _is_plain(self, entry: Publish) -> bool:
+        """Whether all of it is of one kind, neither retained nor of QoS 2, without properties, and there is room."""
         flags = entry.flags
         first = flags[0]
-        return (
-            len(flags) >= self._run_min
-            and self._in_runs[first] == 1
-            and flags.count(first) == len(flags)
-            and self.room
-            and not any(map(_first_byte, entry.bodies))
-        )
+        return self._in_runs[first] == 1 and flags.count(first) == len(flags) and self.room and not any(map(_first_byte, entry.bodies))
 
     def _all_ready(self, topics: list[bytes]) -> list[Topic] | None:
         """What is known of these; None: one of them is not wanted, or they are of several generations."""
@@ -213,6 +207,8 @@ class Publishing:
         known: list[Topic] = list(map(self._topics.get, topics, _UNKNOWN))
         ready = known[0].ready
         if ready is None or ready is not self._ready.get(known[0].generation) or list(map(_ready_of, known)).count(ready) < len(known):
+            if set(map(_ready_of, known)).issubset(self._ready.values()):
+                return None
             for index, name in enumerate(topics):
                 known[index] = topic = self._remember(name)
                 if not topic.wanted:
