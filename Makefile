@@ -112,6 +112,7 @@ wheel-compiled: env ## the last commit as a wheel in dist, with what is pure com
 	git archive HEAD | tar -x -C $(COMPILED)
 	cd $(COMPILED) && HATCH_BUILD_HOOK_ENABLE_MYPYC=true $(CURDIR)/$(BIN)/python -m pip --disable-pip-version-check wheel \
 		--no-deps --wheel-dir $(CURDIR)/dist .
+	cd $(COMPILED) && PYTHONPATH=$(CURDIR)/$(COMPILED) $(CURDIR)/$(BIN)/python -m pytest -q tests/shards/test_engine_kept.py tests/shards/test_runs.py
 
 test-compiled: wheel-compiled ## what is in that wheel: the tests of the pure floors, the simulator, and what stands upon them
 	cd $(COMPILED) && PYTHONPATH=$(CURDIR)/$(COMPILED) $(CURDIR)/$(BIN)/python -m pytest \

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shards.classes import ClassMap, RetentionClass
-from shards.engine import index_of
+from shards.engine import Op, index_of
 from shards.engine_memory import MemoryEngine
 from shards.frames import NOBODY, Published
 from shards.frames import Publish as Entry
@@ -17,8 +17,7 @@ from shards.layouts.port import LayoutOptions
 from shards.layouts.registry import LAYOUTS
 from shards.options import ShardOptions, StoreOptions
 from shards.persistence import NOT_STORED, PERSIST
-from shards.publishing import Publishing
-from shards.store import StaleKey, Store
+from shards.store import StaleKey, Store, TopicKey
 from tests.shards.harness import G, Harness, S, connect, publish, route
 
 _END = b"\xff" * 40
@@ -81,33 +80,33 @@ def history(seed: int, layout: str, run_min: int) -> tuple[list[Any], list[Any],
 def test_what_is_taken_at_once_is_what_is_taken_one_by_one(layout: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Property: answers, all rows of the store, what is counted and what is in memory are the same, whatever comes between.
     taken: list[int] = []
-    append_all = Publishing._append_all
+    append_all = Store.append_all
 
-    def noted(self: Publishing, draft: Any, entry: Entry, known: Sequence[Any]) -> None:
-        taken.append(len(known))
-        append_all(self, draft, entry, known)  # type: ignore[arg-type]
+    def noted(self: Store, ops: list[Op], keys: Sequence[TopicKey], positions: Sequence[int], values: Sequence[bytes]) -> None:
+        taken.append(len(keys))
+        append_all(self, ops, keys, positions, values)
 
     apart = history(seed, layout, run_min=NEVER)
-    monkeypatch.setattr(Publishing, "_append_all", noted)
+    monkeypatch.setattr(Store, "append_all", noted)
     at_once = history(seed, layout, run_min=2)
     assert len(taken) > 5 and at_once == apart
 
 
 def test_frames_of_few_messages_and_of_what_nobody_wants_are_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a topic that one of many does not want is not learned by asking."""
-    calls: list[bytes] = []
+    calls: list[int] = []
     h = Harness()
     h.link(G, "gateway", "g0:a")
     h.link(S, "session", "s0:a")
     conn = connect(h, b"p").conn
     route(h, b"wanted/#")
-    monkeypatch.setattr(Publishing, "_append_all", lambda self, draft, entry, known: calls.append(entry.client))
+    monkeypatch.setattr(Store, "append_all", lambda self, ops, keys, positions, values: calls.append(len(keys)))
     names = [b"wanted/%d" % n for n in range(h.options.run_min)]
     h.ask(G, publish(b"p", conn, *names[1:]))
     (answer,) = h.ask(G, publish(b"p", conn, *names[1:], b"unwanted"))
     assert isinstance(answer, Published) and answer.codes[-1] == NOBODY and not calls
     h.ask(G, publish(b"p", conn, *names))
-    assert calls == [b"p"]
+    assert calls == [len(names)]
 
 
 def test_keys_of_a_generation_that_is_sealed_are_refused() -> None:
