@@ -76,6 +76,19 @@ class Kept:
         return CliRunner().invoke(app, [*words, "--data-dir", str(self.path)])
 
 
+def pages(engine: RocksEngine) -> list[tuple[bytes, bytes]]:
+    return engine.scan(index_of(1), PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 1000)
+
+
+def pages_of_an_index(kept: Kept) -> list[tuple[bytes, bytes]]:
+    """Of fifty devices with four messages each, in a generation that is sealed."""
+    kept.publish(*(b"device/%d" % (n % 50) for n in range(200)))
+    kept.roll(1)
+    while kept.store.idle_work(kept.last):
+        pass
+    return pages(kept.engine)
+
+
 @pytest.fixture
 def kept(tmp_path: Path) -> Iterator[Kept]:
     made = Kept(tmp_path / "d")
@@ -188,12 +201,8 @@ def test_verify_reads_everything_and_finds_what_is_wrong(kept: Kept) -> None:
 
 def test_verify_compares_an_index_with_the_messages_it_is_of(kept: Kept) -> None:
     """A page that is lost is named by its stream, while every message can still be read."""
-    kept.publish(*(b"device/%d" % (n % 50) for n in range(200)))
-    kept.roll(1)
-    while kept.store.idle_work(kept.last):
-        pass
+    page, *_ = pages_of_an_index(kept)
     assert kept.run("verify").exit_code == 0
-    (page, *_) = kept.engine.scan(index_of(1), PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 10)
     kept.engine.write([(index_of(1), page[0], None)])
     result = kept.run("verify")
     assert result.exit_code == 1
@@ -205,11 +214,7 @@ def test_verify_compares_an_index_with_the_messages_it_is_of(kept: Kept) -> None
 
 def test_reindex_makes_anew_what_verify_has_found(kept: Kept) -> None:
     """It wants the store for itself, says what was wrong, and finds nothing the next time."""
-    kept.publish(*(b"device/%d" % (n % 50) for n in range(200)))
-    kept.roll(1)
-    while kept.store.idle_work(kept.last):
-        pass
-    page, *_ = kept.engine.scan(index_of(1), PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 10)
+    page, *_ = pages_of_an_index(kept)
     kept.engine.write([(index_of(1), page[0], None)])
     (fault,) = kept.run("verify").stdout.splitlines()
     refused = kept.run("reindex")
@@ -224,21 +229,17 @@ def test_reindex_makes_anew_what_verify_has_found(kept: Kept) -> None:
 
 def test_reindex_leaves_an_index_whose_messages_cannot_be_read(kept: Kept) -> None:
     """One sentence and exit 1; what is there of it stays."""
-    kept.publish(*(b"device/%d" % (n % 50) for n in range(200)))
-    kept.roll(1)
-    while kept.store.idle_work(kept.last):
-        pass
-    page, *_ = kept.engine.scan(index_of(1), PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 10)
+    page, *_ = pages_of_an_index(kept)
     (message,) = kept.engine.scan(1, page[0][8:16], page[0][8:16] + b"\xff" * 18, 1)
     kept.engine.write([(index_of(1), page[0], None), (1, message[0], b"\x01 short")])
-    pages = len(kept.engine.scan(index_of(1), PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 1000))
+    there = len(pages(kept.engine))
     found = kept.run("verify")
     assert found.exit_code == 1 and "stored message of 7 bytes" in found.stdout
     kept.engine.close()
     refused = kept.run("reindex")
     assert refused.exit_code == 1 and "cannot be made anew: stored message of 7 bytes" in refused.stderr
     kept.engine = RocksEngine(str(kept.path / "shards" / "0"))
-    assert len(kept.engine.scan(index_of(1), PAGE_PREFIX, PAGE_PREFIX + b"\xff" * 40, 1000)) == pages
+    assert len(pages(kept.engine)) == there
 
 
 def test_compact_wants_the_store_for_itself(kept: Kept) -> None:
