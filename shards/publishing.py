@@ -87,6 +87,7 @@ class Publishing:
         self._clock = clock
         self._stored = stored_flags(store_qos0)
         self._in_runs = bytes([stored and not flags & 1 and flags >> 1 & 3 != 2 for flags, stored in enumerate(self._stored)])
+        """By the flags of a message: 1 if it may be taken together with others, that is stored, not retained, and not of QoS 2."""
         self._persistence = persistence
         self._run_min = run_min
         self._topics: dict[bytes, Topic] = {}
