@@ -20,7 +20,6 @@ from actors.listening.arrival import Arrival
 from mqtt.blocks import PropertyBlocks
 from mqtt.decode import DecodeError, Decoder
 from mqtt.packets import Item
-from mqtt.topics import TopicNames
 
 log = structlog.get_logger(__name__)
 
@@ -35,8 +34,8 @@ class ConnectionOwner(Protocol):
     bytes_received: int
     connect_bytes_max: int
     filters_max: int
-    topic_names: TopicNames
     property_blocks: PropertyBlocks
+    topic_levels_max: int
     user_properties_max: int
     write_buffer_max: int
 
@@ -69,11 +68,11 @@ class ClientConnection(asyncio.Protocol):
         self._decoder = Decoder(
             None,
             arrival.door.packet_bytes_max,
-            names=owner.topic_names,
             connect_bytes_max=owner.connect_bytes_max,
             filters_max=owner.filters_max,
             user_properties_max=arrival.door.user_properties_max or owner.user_properties_max,
             blocks=owner.property_blocks,
+            topic_levels_max=owner.topic_levels_max,
         )
         self._transport: asyncio.Transport | None = None
         self._closing = False

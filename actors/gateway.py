@@ -78,7 +78,6 @@ from gateway.persisting import joins
 from gateway.retained import NO_PAGE
 from mqtt.blocks import PropertyBlocks
 from mqtt.packets import Item
-from mqtt.topics import TopicNames
 from sessions import frames as session_frames
 from sessions import inquiry_frames
 from shards.frames import Frame, Holdings, HoldingsFound, Live, Reply, Result, RetainedMessages, RetainedPage, Superseded
@@ -117,7 +116,7 @@ class GatewayServer:
         self.connect_bytes_max = int(config.gateway.connect_limit)
         self.filters_max = config.mqtt.filters_per_packet_max
         self.user_properties_max = config.mqtt.user_properties_max
-        self.topic_names = TopicNames(config.gateway.topic_levels_max)
+        self.topic_levels_max = config.gateway.topic_levels_max
         self.property_blocks = PropertyBlocks(joins)
         self.write_buffer_max = int(config.gateway.write_buffer_max)
         self._whereabouts = whereabouts_of(topology)

@@ -39,7 +39,7 @@ from mqtt.packets import (
 )
 from mqtt.properties import SUBSCRIPTION_IDENTIFIER, TOPIC_ALIAS, Place, read_properties, too_many_user_properties
 from mqtt.reason import ProtocolError, ReasonCode, malformed, reason_of_return_code, violation
-from mqtt.topics import TopicNames
+from mqtt.topics import LEVELS_MAX, check_topic_name
 from mqtt.wire import read_binary, read_string, read_u8, read_u16, read_utf8, read_varint
 
 
@@ -79,6 +79,7 @@ class Bounds(NamedTuple):
 
     filters: int = FILTERS_MAX
     user_properties: int | None = None
+    topic_levels: int = LEVELS_MAX
 
 
 def protocol_of(data: bytes, pos: int, end: int) -> tuple[int | None, bool, int]:
@@ -97,7 +98,7 @@ def protocol_of(data: bytes, pos: int, end: int) -> tuple[int | None, bool, int]
     return (MQTT_5 if 5 <= level < _BRIDGE_BIT else MQTT_3_1_1), False, pos
 
 
-def read_connect(version: int, data: bytes, pos: int, end: int, names: TopicNames, bounds: Bounds) -> Connect:
+def read_connect(version: int, data: bytes, pos: int, end: int, bounds: Bounds) -> Connect:
     """Read a CONNECT from behind its protocol level."""
     flags, pos = read_u8(data, pos, end, "CONNECT flags")
     keep_alive, pos = read_u16(data, pos, end, "keep alive")
@@ -126,7 +127,7 @@ def read_connect(version: int, data: bytes, pos: int, end: int, names: TopicName
         if version == MQTT_5:
             will_properties, pos = read_properties(data, pos, end, Place.WILL, bounds.user_properties)
         topic, pos = read_binary(data, pos, end, "will topic")
-        names.check(topic)
+        check_topic_name(topic, bounds.topic_levels)
         payload, pos = read_binary(data, pos, end, "will payload")
         will = Will(topic, payload, will_qos, will_retain, will_properties)
     username = password = None
@@ -138,20 +139,20 @@ def read_connect(version: int, data: bytes, pos: int, end: int, names: TopicName
     return Connect(version, client_id, clean_start, keep_alive, username, password, will, properties)
 
 
-def read_publish(version: int, role: Role, flags: int, data: bytes, pos: int, end: int, names: TopicNames, bounds: Bounds) -> Publish:
+def read_publish(version: int, role: Role, flags: int, data: bytes, pos: int, end: int, bounds: Bounds) -> Publish:
     topic, pos = read_binary(data, pos, end, "topic name")
     packet_id = 0
     if flags & 6:
         packet_id, pos = _packet_id(data, pos, end, "PUBLISH")
     if version != MQTT_5:
-        names.check(topic)
+        check_topic_name(topic, bounds.topic_levels)
         payload = data[pos:end]
         return Publish(flags, packet_id, topic, payload, body=b"\0" + payload)
     block_length, block_start = read_varint(data, pos, end, "PUBLISH property length")
     block_end = block_start + block_length
     properties, stored = _message_properties(data[pos : min(block_end, end)], bounds.user_properties)
     if topic:
-        names.check(topic)
+        check_topic_name(topic, bounds.topic_levels)
     elif properties.topic_alias is None:
         raise violation("PUBLISH with neither topic name nor topic alias")
     if properties.subscription_identifiers and role == "server":

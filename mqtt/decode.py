@@ -30,7 +30,7 @@ from mqtt.framing import Role, check_first_byte, frame, remaining_length
 from mqtt.packets import MQTT_5, NO_PROPERTIES, Ack, AckKind, AckRun, Connect, Item, PacketType, PublishRun
 from mqtt.properties import USER_PROPERTIES_MAX
 from mqtt.reason import ProtocolError, ReasonCode, malformed
-from mqtt.topics import TopicNames
+from mqtt.topics import LEVELS_MAX, valid_names
 from mqtt.wire import varint
 
 # Acknowledgements are read in windows of this many: long enough to be fast, short enough that a
@@ -50,8 +50,6 @@ _FIRST_FIVE: Final = Struct(">5B").unpack_from
 _ACK_KINDS: Final = {0x40: AckKind.PUBACK, 0x50: AckKind.PUBREC, 0x62: AckKind.PUBREL, 0x70: AckKind.PUBCOMP}
 _SWAP: Final = sys.byteorder == "little"
 
-_SHARED_NAMES: Final = TopicNames()
-
 
 class DecodeError(ProtocolError):
     """The stream is broken from here on; ``items`` is what was decoded before in the same call."""
@@ -70,12 +68,12 @@ class Decoder:
     ``connect_bytes_max`` is the limit while nobody knows who the peer is.
     ``filters_max`` is how many topic filters one packet may name, ``user_properties_max`` how many
     user properties one from a client may have.
-    ``names`` keeps the topic names that were checked already, ``blocks`` the properties that may
-    be in a run; connections share them.
+    ``blocks`` keeps the properties that may be in a run; connections share them.
+    ``topic_levels_max`` is how many levels a topic name may have.
     """
 
     __slots__ = (
-        "_blocks", "_bounds", "_connect_bytes_max", "_failure", "_held", "_names", "_packet_bytes_max", "_role", "_wanted", "version",
+        "_blocks", "_bounds", "_connect_bytes_max", "_failure", "_held", "_packet_bytes_max", "_role", "_wanted", "version",
     )  # fmt: skip
 
     def __init__(
@@ -83,20 +81,19 @@ class Decoder:
         version: int | None,
         packet_bytes_max: int,
         role: Role = "server",
-        names: TopicNames = _SHARED_NAMES,
         connect_bytes_max: int | None = None,
         filters_max: int = FILTERS_MAX,
         user_properties_max: int = USER_PROPERTIES_MAX,
         blocks: PropertyBlocks | UnreadBlocks | None = None,
+        topic_levels_max: int = LEVELS_MAX,
     ) -> None:
         if version is None and role == "client":
             raise ValueError("a client knows its version")
         self.version = version
         self._packet_bytes_max = packet_bytes_max
         self._connect_bytes_max = packet_bytes_max if connect_bytes_max is None else min(connect_bytes_max, packet_bytes_max)
-        self._bounds = Bounds(filters_max, user_properties_max if role == "server" else None)
+        self._bounds = Bounds(filters_max, user_properties_max if role == "server" else None, topic_levels_max)
         self._role: Role = role
-        self._names = names
         self._blocks = blocks
         self._held = bytearray()
         self._wanted = 0
@@ -153,7 +150,7 @@ class Decoder:
             if version is None:
                 items.append(self._read_connect(data, pos, start, end))
             elif kind is PacketType.PUBLISH:
-                packet = read_publish(version, self._role, first & 15, data, start, end, self._names, self._bounds)
+                packet = read_publish(version, self._role, first & 15, data, start, end, self._bounds)
                 if self._blocks is not None:
                     self._blocks.note(packet)
                 items.append(packet)
@@ -172,7 +169,7 @@ class Decoder:
             raise ProtocolError(ReasonCode.UNSUPPORTED_PROTOCOL_VERSION, f"protocol {data[start + 2 : after]!r}")
         if self.version == MQTT_5 and start - pos - 1 > len(varint(end - start)):
             raise malformed("CONNECT with a remaining length of more bytes than it needs")
-        return read_connect(self.version, data, after, end, self._names, self._bounds)
+        return read_connect(self.version, data, after, end, self._bounds)
 
     def _read_publishes(self, data: bytes, pos: int, items: list[Item]) -> int:
         """Decode PUBLISH packets while they are complete, valid and without properties, or with known ones.
@@ -267,14 +264,12 @@ class Decoder:
                 pos += len(more.topics) * packet_bytes
         except (IndexError, StructError, ProtocolError):
             pass  # The general way reads this packet again and says precisely what is wrong with it.
-        # All at once: of very many topics each lies elsewhere in memory, and the processor looks for several at a time.
-        names = self._names.valid(topics)
-        valid = len(names)
+        valid = valid_names(topics, self._bounds.topic_levels)
         if valid < len(topics):
             pos = self._behind(data, begin, valid)
-            del flags[valid:], packet_ids[valid:], bodies[valid:]
+            del flags[valid:], packet_ids[valid:], topics[valid:], bodies[valid:]
         if flags:
-            items.append(PublishRun(flags, packet_ids, names, bodies))
+            items.append(PublishRun(flags, packet_ids, topics, bodies))
         return pos
 
     def _behind(self, data: bytes, pos: int, count: int) -> int:

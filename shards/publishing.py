@@ -51,6 +51,7 @@ class Topic(TopicKey):
 
     It is a key itself, as each thing that is looked at of very many topics lies elsewhere in memory, and takes a quarter of a us."""
 
+    name: bytes = b""
     wanted: bool = False
     stamp: int = 0
     rolls: int = -1
@@ -59,7 +60,7 @@ class Topic(TopicKey):
 
 
 _UNKNOWN = repeat(Topic(0, b"", b""))
-_ready_of, _stream_of, _first_byte = attrgetter("ready"), attrgetter("stream"), itemgetter(0)
+_ready_of, _stream_of, _name_of, _first_byte = attrgetter("ready"), attrgetter("stream"), attrgetter("name"), itemgetter(0)
 
 
 @dataclass(slots=True)
@@ -185,7 +186,7 @@ class Publishing:
                 put(ops, topic, position, value)
                 count(value)
                 last = position
-                tail_append(position, name, value, topic.stream)
+                tail_append(position, topic.name, value, topic.stream)
                 payload += len(body) - 1
             elif qos:
                 codes[index] = NOBODY
@@ -232,7 +233,7 @@ class Publishing:
         values = encode_messages(entry.flags[0] >> 1 & 3, entry.published_at_ms, entry.client, topics, bodies)
         positions = self._clock.take_all(len(topics))
         self._store.append_all(draft.ops, known, positions, values)
-        self._tail.extend(positions, topics, values, map(_stream_of, known))
+        self._tail.extend(positions, map(_name_of, known), values, map(_stream_of, known))
         self._store.counting.payload_bytes += sum(map(len, bodies)) - len(bodies)
 
     def enter(
@@ -255,7 +256,7 @@ class Publishing:
             if topic.rolls != store.rolls:
                 self._find_key(name, topic)
             store.append(draft.ops, topic, position, value)
-            self._tail.append(position, name, value, topic.stream)
+            self._tail.append(position, topic.name, value, topic.stream)
             store.counting.payload_bytes += payload_bytes(body)
         return stores, self._retain(draft, name, position, value, body, identity) if retain else 0
 
@@ -288,7 +289,7 @@ class Publishing:
         if topic is None:
             if len(self._topics) >= TOPICS_REMEMBERED_MAX:
                 del self._topics[self._met.popleft()]
-            self._topics[name] = topic = Topic(0, b"", b"")
+            self._topics[name] = topic = Topic(0, b"", b"", name=name)
             self._met.append(name)
         stamp = self._routes.generation
         if topic.stamp != stamp:

@@ -37,7 +37,7 @@ class Tail:
         self.topics.append(topic)
         self.streams.append(stream)
 
-    def extend(self, positions: Sequence[int], topics: Sequence[bytes], values: Sequence[bytes], streams: Iterable[StreamRef]) -> None:
+    def extend(self, positions: Sequence[int], topics: Iterable[bytes], values: Sequence[bytes], streams: Iterable[StreamRef]) -> None:
         """Append all of these."""
         self.positions += positions
         self.values += values

@@ -46,7 +46,6 @@ from mqtt.packets import (
     Unsubscribe,
 )
 from mqtt.reason import ReasonCode
-from mqtt.topics import TopicNames
 
 PACKET_BYTES_MAX: Final = 268_435_455
 """What MQTT allows. Where the other broker cannot be told of less, what is larger than this broker takes is read, and refused."""
@@ -83,7 +82,7 @@ class Source:
         self._receive_max = min(receive_max, RECEIVE_MAX)
         self._packet_bytes_max = packet_bytes_max
         self._version = MQTT_5 if settings.version == "5" else MQTT_3_1_1
-        self._decoder = Decoder(self._version, PACKET_BYTES_MAX, "client", TopicNames(TOPIC_LEVELS_MAX))
+        self._decoder = Decoder(self._version, PACKET_BYTES_MAX, "client", topic_levels_max=TOPIC_LEVELS_MAX)
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._early: list[Item] = []

@@ -17,7 +17,6 @@ from gateway.persisting import joins
 from gateway.transport.limits import Limits
 from mqtt.blocks import PropertyBlocks
 from mqtt.packets import Item
-from mqtt.topics import TopicNames
 
 CONNECT = bytes.fromhex("100e 0004 4d515454 05 02 003c 00 0001 63")
 PUBLISH = b"\x30\x07\x00\x01t\x00xyz"
@@ -31,11 +30,11 @@ class Owner:
     bytes_received = 0
     connect_bytes_max = 1 << 20
     filters_max = 1
+    topic_levels_max = 8
     user_properties_max = 1
     write_buffer_max = 1 << 20
 
     def __init__(self) -> None:
-        self.topic_names = TopicNames(8)
         self.property_blocks = PropertyBlocks(joins)
         self.items = 0
         self.ends: list[str] = []

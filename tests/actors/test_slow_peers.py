@@ -17,7 +17,6 @@ from gateway.persisting import joins
 from gateway.transport.limits import Limits
 from mqtt.blocks import PropertyBlocks
 from mqtt.packets import Item
-from mqtt.topics import TopicNames
 
 BOUND = 64 << 10
 WITHIN_S = 60
@@ -28,11 +27,11 @@ class Owner:
 
     connect_bytes_max = 1 << 20
     filters_max = user_properties_max = 10
+    topic_levels_max = 8
     write_buffer_max = BOUND
     bytes_received = 0
 
     def __init__(self) -> None:
-        self.topic_names = TopicNames(8)
         self.property_blocks = PropertyBlocks(joins)
         self.connection: ClientConnection | None = None
         self.full: list[bool] = []

@@ -29,7 +29,6 @@ from gateway.transport.websocket import FrameReader, WebSocketError
 from mqtt.decode import DecodeError, Decoder
 from mqtt.encode import encode
 from mqtt.packets import AckKind, AckRun, Disconnect, Item, Pingreq, PublishRun, Subscribe, Subscription
-from mqtt.topics import TopicNames
 from sessions.frames import Attach, Attached, Subacked, Unsubacked
 from sessions.frames import Frame as SessionFrame
 from sessions.frames import Subscribe as SubscribeFrame
@@ -52,9 +51,9 @@ SETTLED_WITHIN = 20
 class Hostile(Client):
     """A socket whose bytes nobody encodes."""
 
-    def __init__(self, shell: Shell, socket: int, names: TopicNames) -> None:
+    def __init__(self, shell: Shell, socket: int) -> None:
         super().__init__(shell, socket, 5)
-        self.decoder = Decoder(None, PACKET_BYTES_MAX, names=names, connect_bytes_max=CONNECT_BYTES_MAX)
+        self.decoder = Decoder(None, PACKET_BYTES_MAX, connect_bytes_max=CONNECT_BYTES_MAX)
         self.out = b""
         self.items: list[Item] = []
         self.failed: str | None = None
@@ -110,7 +109,6 @@ class Inside:
 
     def __init__(self) -> None:
         self.shell = Shell(Options(packet_bytes_max=PACKET_BYTES_MAX), n_shards=2)
-        self._names = TopicNames()
         self._socket = 100
         self._echoes = 0
         self._honest = self.shell.online("honest", 5)
@@ -136,7 +134,7 @@ class Inside:
         shell = self.shell
         shell.checking = given.number % CHECK_EVERY == 0
         self._socket += 1
-        hostile = Hostile(shell, self._socket, self._names)
+        hostile = Hostile(shell, self._socket)
         hostile.frames = FrameReader() if given.web else None
         shell.clients[hostile.socket] = hostile
         shell.turn(Opened(hostile.socket, "tcp", "peer"), after_ms=50)

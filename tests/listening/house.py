@@ -17,7 +17,6 @@ from actors.topology import ListenerInfo
 from gateway.persisting import joins
 from mqtt.blocks import PropertyBlocks
 from mqtt.packets import Connect, Item
-from mqtt.topics import TopicNames
 from tests.listening.test_websocket import sent
 
 CONNECT = bytes.fromhex("100d 0004 4d515454 04 02 003c 0001 63")
@@ -32,11 +31,11 @@ class House:
     bytes_received = 0
     connect_bytes_max = 1 << 20
     filters_max = 10
+    topic_levels_max = 8
     user_properties_max = 10
     write_buffer_max = 1 << 20
 
     def __init__(self, run_dir: Path, gateway: int = 0) -> None:
-        self.topic_names = TopicNames(8)
         self.property_blocks = PropertyBlocks(joins)
         self.here: dict[int, ClientConnection] = {}
         self.ends: list[str] = []

@@ -11,14 +11,13 @@ from mqtt.blocks import PropertyBlocks
 from mqtt.decode import DecodeError, Decoder
 from mqtt.encode import encode
 from mqtt.packets import Item, Publish, PublishRun
-from mqtt.topics import TopicNames
 
 Read = tuple[list[tuple[object, ...]], object]
 """Message by message, or packet by packet; and what was wrong in the end."""
 
 
 def decoder(version: int, packet_bytes_max: int = 1 << 20) -> Decoder:
-    return Decoder(version, packet_bytes_max, names=TopicNames(), blocks=PropertyBlocks(lambda properties: True))
+    return Decoder(version, packet_bytes_max, blocks=PropertyBlocks(lambda properties: True))
 
 
 def taken_apart(items: list[Item]) -> list[tuple[object, ...]]:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mqtt.blocks import PropertyBlocks
 from mqtt.decode import DecodeError, Decoder
 from mqtt.encode import encode, encode_all
 from mqtt.framing import Role
@@ -41,7 +42,6 @@ from mqtt.packets import (
     Will,
 )
 from mqtt.reason import ReasonCode
-from mqtt.topics import TopicNames
 from mqtt.wire import varint
 from tests.mqtt.generated import items
 
@@ -220,21 +220,21 @@ def test_packets_cut_short_are_refused_or_decoded(version: int, data: st.DataObj
             outcome(version, role, [bytes((wire[0], size - 2)) + wire[2:size]])
 
 
-class _Names(TopicNames):
+class _Blocks(PropertyBlocks):
     """May be referred to weakly."""
 
 
 @pytest.mark.needs("interpreted")
 def test_a_decoder_that_refused_goes_with_its_connection() -> None:
     """Not when garbage is collected: what hostile clients sent would lie there until then."""
-    names = _Names()
-    watched = weakref.ref(names)
+    blocks = _Blocks(lambda properties: True)
+    watched = weakref.ref(blocks)
     gc.disable()
     try:
-        decoder = Decoder(4, 1_000, names=names)
+        decoder = Decoder(4, 1_000, blocks=blocks)
         with suppress(DecodeError):
             decoder.feed(b"\xff\x00")
-        del names, decoder
+        del blocks, decoder
         assert watched() is None
     finally:
         gc.enable()

@@ -117,3 +117,18 @@ def test_keys_of_a_generation_that_is_sealed_are_refused() -> None:
     engine.write(store.roll(5, 0, 0))
     with pytest.raises(StaleKey):
         store.append_all([], keys, range(6, 8), [b"x", b"y"])
+
+
+@pytest.mark.parametrize("run_min", [1, NEVER])
+def test_equal_topics_are_one_object_in_memory(run_min: int) -> None:
+    """However many messages have them, and of whatever frames and clients these are."""
+    h = Harness(options=ShardOptions(run_min=run_min))
+    h.link(G, "gateway", "g0:a")
+    h.link(S, "session", "s0:a")
+    conns = {client: connect(h, client, expiry_s=99).conn for client in (b"p", b"q")}
+    route(h, b"a/#")
+    for client in (b"p", b"q", b"p"):
+        topics = [b"a/%d" % (number % 3) for number in range(9)]
+        h.ask(G, Entry(client, conns[client], True, 1, bytes([2] * 9), list(range(1, 10)), topics, [b"\0x"] * 9))
+    assert len(h.core._tail.topics) == 27
+    assert len({id(topic) for topic in h.core._tail.topics}) == 3

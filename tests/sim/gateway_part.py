@@ -48,7 +48,6 @@ from gateway.events import (
 from gateway.options import Options
 from gateway.retained import NO_PAGE
 from mqtt.decode import DecodeError, Decoder
-from mqtt.topics import TopicNames
 from sessions import frames as session_frames
 from shards.frames import Connected, Frame, Holdings, HoldingsFound, Live, Reply, Result, RetainedMessages, RetainedPage, Superseded
 from shards.slots import SlotTable
@@ -85,7 +84,6 @@ class GatewayPart:
         self.process = process
         self.index = process.index
         self.setting = setting
-        self.topic_names = TopicNames()
         self._world = process.world
         self._network = network
         self._sockets = count(1)
@@ -241,7 +239,7 @@ class ClientSocket:
         self.peer = ""
         self._gateway = gateway
         options = gateway.setting.options
-        self._decoder = Decoder(None, options.packet_bytes_max, names=gateway.topic_names)
+        self._decoder = Decoder(None, options.packet_bytes_max)
         self._end: End | None = None
         self._closing = False
         self._paused = False
