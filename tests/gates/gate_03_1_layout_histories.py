@@ -1,7 +1,7 @@
 """Gate 1 of issue 3 of the plan: the storage layouts keep their promises, and what tests that would see it if they did not.
 
 The contract suites over every layout and engine; 1,000 seeded histories of stores, a tenth of them on RocksDB, with kills and power cuts
-(STORE_SEEDS asks for more); and every planted fault caught within 200 seeds, the five of the plan among them. It starts no broker.
+(STORE_SEEDS asks for more); and every planted fault caught within 500 seeds, the five of the plan among them. It starts no broker.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -11,9 +12,11 @@ from shards.engine_memory import MemoryEngine
 from shards.events import SettingsChanged
 from shards.frames import NOBODY, Place, Published, Route
 from shards.housekeeping import PREPARED_AT
+from shards.layouts.registry import LAYOUTS
 from shards.options import GENERATIONS_MAX_BY_SIZE, ShardOptions, StoreOptions
 from shards.routes import Routes
 from tests.shards.harness import G, Harness, S, connect, linked, poll, publish, route, topics
+from tests.shards.test_cutoff import all_of
 
 HOUR_MS = 3_600_000
 GOLD = RetentionClass("gold", b"gold/#", 100 * HOUR_MS)
@@ -67,6 +70,27 @@ def reopened(h: Harness) -> None:
     h.reopen()
     h.link(G, "gateway", "g0:a")
     h.link(S, "session", "s0:a")
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+@pytest.mark.parametrize("level_bytes", range(1, 12))
+def test_what_was_learned_goes_with_a_roll_whatever_it_is_long(layout: str, level_bytes: int) -> None:
+    # Property: rows of the topic structure stand in the record of the roll; of none of them the key is taken for that of a message.
+    h = Harness(store=StoreOptions(layout, (100, 2)))
+    h.link(G, "gateway", "g0:a")
+    h.link(S, "session", "s0:a")
+    conn = connect(h, b"p").conn
+    route(h, b"#")
+    # What varies below each of twenty levels is what the next generation begins with.
+    names = [b"%c" % (97 + number) * level_bytes + b"/%d" % below for number in range(20) for below in range(4)]
+    h.ask(G, publish(b"p", conn, *names))
+    h.core._draft.ops.extend(h.core._store.roll(h.core._clock.take(), 0, 0))
+    h.ask(G, publish(b"p", conn, *names))
+    h.tick()
+    assert layouts_of(h) == [layout, layout]
+    reopened(h)
+    found, _ = all_of(h, b"#", Place(0))
+    assert Counter(found) == dict.fromkeys(names, 2)
 
 
 # ------------------------------------------------------------------ by size

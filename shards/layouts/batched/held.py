@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from shards.engine import Op
 from shards.layouts.batched.batch import MESSAGES_MIN
+from shards.lts import RESERVED_PREFIX
 
 _STATIC_BYTES = 8
 
@@ -47,7 +48,9 @@ class Held:
         new: list[bytes] = []
         if self._records % self._sampled == 0 and len(ops) >= MESSAGES_MIN:
             counts = Counter([key[:_STATIC_BYTES] for number, key, _ in ops if len(key) == key_bytes and number == family])
-            new = [static for static, count in counts.items() if count >= MESSAGES_MIN and batched(static)]
+            often = [static for static, count in counts.items() if count >= MESSAGES_MIN]
+            # A record in which a generation begins has rows of its topic structure too, and one of these may be as long as a message's key.
+            new = [static for static in often if not static.startswith(RESERVED_PREFIX) and batched(static)]
         self._records += 1
         found: list[Part] = []
         if self.busy:
