@@ -52,10 +52,10 @@ class Egress:
         templates = _templates(frame) if shared else []
         per_delivery = replayed = False
         size = 0
-        for _, body, _, flags in frame.messages:
+        for _, body, published_at_ms, flags in frame.messages:
             size += len(body)
             if flags & _LOOKED_AT:
-                per_delivery |= flags & PER_DELIVERY != 0
+                per_delivery |= flags & PER_DELIVERY != 0 and not _as_published(body, published_at_ms, state.wall_ms)
                 replayed |= flags & REPLAYED != 0
         for conn, indexes, packet_ids, firsts, identifiers in frame.to:
             connection = by_conn(conn)
@@ -321,6 +321,11 @@ class Egress:
                     self._state.orphans.append(of_group if asker is None else of_group.refused())
             if session.stalled and asker is not None:
                 self._asking.stalled(asker, session.next_topics())
+
+
+def _as_published(body: bytes, published_at_ms: int, wall_ms: int) -> bool:
+    """Of a message that expires: what is left of its interval, in seconds that have begun, is all of it."""
+    return wall_ms - published_at_ms < 1000 and message_expiry(body) != 0
 
 
 def _templates(frame: Deliver) -> list[PublishTemplate]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Final
 
 from mqtt.packets import NO_PROPERTIES, Properties
@@ -31,6 +32,8 @@ from mqtt.wire import read_u16, read_varint, varint
 _EXPIRY_AT: Final[dict[bytes, int]] = {}
 _BLOCKS_MAX: Final = 4_096
 _SHORT: Final = 0x80
+
+_first_byte = itemgetter(0)
 
 
 def make_body(properties: Properties, payload: bytes) -> bytes:
@@ -57,6 +60,15 @@ def strip_properties(body: bytes) -> bytes:
 
 def payload_bytes(body: bytes) -> int:
     return len(body) - 1 if body[0] == 0 else len(body) - _block(body)[1]
+
+
+def common_block(bodies: Sequence[bytes]) -> bytes:
+    """The properties that all of these begin with, with their length; empty where they differ, or take more than one byte to say that."""
+    size = bodies[0][0]
+    if not size:
+        return b"" if any(map(_first_byte, bodies)) else b"\0"
+    block = bodies[0][: size + 1]
+    return block if size < _SHORT and all(body.startswith(block) for body in bodies) else b""
 
 
 def message_expiry(body: bytes) -> int | None:

@@ -24,7 +24,7 @@ HAS_EXPIRY = 0x0020
 """There is a Message Expiry Interval: it is counted down at delivery, and the message may have expired."""
 
 PER_DELIVERY = HAS_EXPIRY
-"""Any of these flags forces the slow path of delivery, in which the properties are built anew."""
+"""Any of these flags has each delivery look whether the properties are to be built anew."""
 
 _HEADER = Struct("<BBHQHH")
 HEADER_BYTES = _HEADER.size

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from itertools import repeat
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 
-from mqtt.body import message_expiry, payload_bytes, strip_properties
+from mqtt.body import common_block, message_expiry, payload_bytes, strip_properties
 from shards.clock import PositionClock
 from shards.draft import Draft
 from shards.frames import NOBODY, NOT_PERMITTED, REFUSED_QUOTA, REFUSED_RULES, REPEATED, STORED, Publish, Published, Release, Released
@@ -60,7 +60,7 @@ class Topic(TopicKey):
 
 
 _UNKNOWN = repeat(Topic(0, b"", b""))
-_ready_of, _stream_of, _name_of, _first_byte = attrgetter("ready"), attrgetter("stream"), attrgetter("name"), itemgetter(0)
+_ready_of, _stream_of, _name_of = attrgetter("ready"), attrgetter("stream"), attrgetter("name")
 
 
 @dataclass(slots=True)
@@ -116,9 +116,11 @@ class Publishing:
             return _STALE, 0
         self.taken += len(entry.topics)
         self.publisher = client
-        if len(entry.flags) >= self._run_min and self._is_plain(entry) and (ready := self._all_ready(entry.topics)):
-            self._append_all(draft, entry, ready)
-            return _ALL_STORED, 0
+        if len(entry.flags) >= self._run_min and self._of_one_kind(entry) and (block := common_block(entry.bodies)):
+            ready = self._all_ready(entry.topics)
+            if ready:
+                self._append_all(draft, entry, ready, len(block))
+                return _ALL_STORED, 0
         codes = bytearray(len(entry.topics))
         plain = True
         outbox = 0
@@ -200,11 +202,11 @@ class Publishing:
             store.counting.payload_bytes += payload
         return (_ALL_STORED if plain else Published(False, bytes(codes))), outbox
 
-    def _is_plain(self, entry: Publish) -> bool:
-        """Whether all of it is of one kind, neither retained nor of QoS 2, without properties, and there is room."""
+    def _of_one_kind(self, entry: Publish) -> bool:
+        """Whether all of it has the same flags, and is neither retained nor of QoS 2, and there is room."""
         flags = entry.flags
         first = flags[0]
-        return self._in_runs[first] == 1 and flags.count(first) == len(flags) and self.room and not any(map(_first_byte, entry.bodies))
+        return self._in_runs[first] == 1 and flags.count(first) == len(flags) and self.room
 
     def _all_ready(self, topics: list[bytes]) -> list[Topic] | None:
         """What is known of these; None: one of them is not wanted, or they are of several generations."""
@@ -228,13 +230,15 @@ class Publishing:
                 return None
         return known
 
-    def _append_all(self, draft: Draft, entry: Publish, known: list[Topic]) -> None:
+    def _append_all(self, draft: Draft, entry: Publish, known: list[Topic], block_bytes: int) -> None:
+        """block_bytes: of the properties that each body begins with, their length too."""
         topics, bodies = entry.topics, entry.bodies
-        values = encode_messages(entry.flags[0] >> 1 & 3, entry.published_at_ms, entry.client, topics, bodies)
+        flags = _flags(entry.flags[0] >> 1 & 3, 0, bodies[0])
+        values = encode_messages(flags, entry.published_at_ms, entry.client, topics, bodies)
         positions = self._clock.take_all(len(topics))
         self._store.append_all(draft.ops, known, positions, values)
         self._tail.extend(positions, map(_name_of, known), values, map(_stream_of, known))
-        self._store.counting.payload_bytes += sum(map(len, bodies)) - len(bodies)
+        self._store.counting.payload_bytes += sum(map(len, bodies)) - len(bodies) * block_bytes
 
     def enter(
         self, draft: Draft, client: bytes, identity: bytes | None, flags: int, name: bytes, body: bytes, at_ms: int, kept: bool = False

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from shards.counting import Counting, Counts, Mark, counts_in, marks_in
 from shards.dropped import Dropped
-from shards.engine import Engine, Op, StoreDamaged, StoreFull
+from shards.engine import Engine, Op, StoreDamaged, StoreFull, index_of
 from shards.generations import DEFAULT_CLASS, GenerationDamaged, GenerationDropped, GenerationId, GenerationInfo, Generations
 from shards.layouts.port import Layout, Read, Stream, TopicKey
 from shards.layouts.registry import DERIVING
@@ -358,6 +358,13 @@ class Store:
         after < p <= upto; by number. First comes generation 0 when ``after`` is below what is remembered: it stands for everything that
         is remembered no more."""
         return self._generations.dropped_between(after, upto, topic_filter)
+
+    def erase_index(self, generation: int) -> bool:
+        """In an idle moment before that of ``erase``, as it takes as long: its index alone. False: there is none."""
+        if not self._engine.has_family(index_of(generation)):
+            return False
+        self._engine.drop_family(index_of(generation))
+        return True
 
     def erase(self, generation: int) -> None:
         self._generations.erase(generation)

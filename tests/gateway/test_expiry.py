@@ -136,3 +136,31 @@ def test_what_was_sent_before_is_sent_again_however_old() -> None:
     shell.turn(FromSession(0, Deliver([(b"a", BODY, shell.wall_ms - 60_000, FLAGS)], [(client.conn, [0], [7], b"\x3a", [0])])))
     (packet,) = client.take()
     assert isinstance(packet, Publish) and packet.dup and packet.properties.message_expiry_interval == 1
+
+
+@pytest.mark.parametrize("version", [5, 4])
+@pytest.mark.parametrize("expiry_s", [0, 1, 2, 10])
+def test_a_young_message_goes_out_as_it_does_beside_an_old_one(expiry_s: int, version: int) -> None:
+    """All of a frame goes out at once where nothing is to be written anew, which is told to the millisecond."""
+    shell = Shell()
+    client = shell.online("d", version, clean=False, expiry_s=99)
+    body = make_body(Properties(message_expiry_interval=expiry_s), b"y")
+    for number, age_ms in enumerate((-5, 0, 1, *range(990, 1012), 1999, 2000, 2001)):
+        young = b"a", body, shell.wall_ms - age_ms, FLAGS
+        old = b"old", BODY, shell.wall_ms - 5_000, FLAGS
+        shell.turn(
+            FromSession(0, Deliver([young], [(client.conn, [0], [2 * number + 1], b"\x32", [0])])),
+            FromSession(0, Deliver([young, old], [(client.conn, [0, 1], [2 * number + 1, 2 * number + 2], b"\x32\x32", [0, 0])])),
+        )
+        sent = [(topic, body) for packet in client.take() for topic, body in _messages(packet)]
+        of_young = [body for topic, body in sent if topic == b"a"]
+        assert len(sent) == len(of_young) + 1
+        assert of_young == of_young[:1] * (2 if of_young else 0)
+        assert of_young or age_ms > 1000 * expiry_s - 20
+
+
+def _messages(packet: object) -> list[tuple[bytes, bytes]]:
+    if isinstance(packet, PublishRun):
+        return list(zip(packet.topics, packet.bodies, strict=True))
+    assert isinstance(packet, Publish)
+    return [(packet.topic, packet.body)]

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mqtt.body import (
+    common_block,
     make_body,
     message_expiry,
     properties_of,
@@ -25,7 +26,20 @@ from mqtt.reason import ProtocolError, ReasonCode
 from tests.mqtt.generated import payloads, properties
 
 stored = properties(Place.PUBLISH, without=("topic_alias", "subscription_identifiers"))
+_SOME = (Properties(payload_format_indicator=1), Properties(message_expiry_interval=1), Properties(content_type="x" * 125))
 quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@quick
+@given(st.lists(st.tuples(st.sampled_from([NO_PROPERTIES, *_SOME]), payloads), min_size=1, max_size=4))
+def test_what_bodies_begin_with_is_the_properties_of_each(several: list[tuple[Properties, bytes]]) -> None:
+    """Or nothing, where these differ or are long."""
+    bodies = [make_body(found, payload) for found, payload in several]
+    block = common_block(bodies)
+    same = len({found for found, _ in several}) == 1
+    assert bool(block) == (same and several[0][0] != _SOME[-1])
+    if block:
+        assert bodies == [block + payload for _, payload in several]
 
 
 @pytest.mark.slow

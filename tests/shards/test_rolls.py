@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import pytest
 
 from shards.classes import NO_CLASSES, ClassMap, RetentionClass
+from shards.engine import index_of
 from shards.engine_memory import MemoryEngine
 from shards.events import SettingsChanged
 from shards.frames import NOBODY, Place, Published, Route
@@ -91,6 +92,27 @@ def test_what_was_learned_goes_with_a_roll_whatever_it_is_long(layout: str, leve
     reopened(h)
     found, _ = all_of(h, b"#", Place(0))
     assert Counter(found) == dict.fromkeys(names, 2)
+
+
+def test_a_generation_that_was_dropped_is_erased_one_family_at_a_time() -> None:
+    # Property: RocksDB takes long for each, so there is a record between an index and its messages, and all of it is gone in the end.
+    h = Harness(options=ShardOptions(generation_ms=1_000, retention_ms=10_000), store=StoreOptions("pagestream", (0,)))
+    h.link(G, "gateway", "g0:a")
+    h.link(S, "session", "s0:a")
+    conn = connect(h, b"p").conn
+    route(h, b"#")
+    for _ in range(3):
+        h.ask(G, publish(b"p", conn, *[b"a/%d" % number for number in range(9_000)]))
+        while h.core._store.idle_work(h.core.watermark):
+            pass
+        h.tick(1_100)
+    first = h.core._store.generations()[0].id
+    assert h.engine.has_family(index_of(first))
+    seen = []
+    for _ in range(40):
+        h.tick(500)
+        seen.append((h.engine.has_family(index_of(first)), h.engine.has_family(first)))
+    assert [states for states, _ in groupby(seen)] == [(True, True), (False, True), (False, False)]
 
 
 # ------------------------------------------------------------------ by size

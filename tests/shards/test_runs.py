@@ -40,6 +40,9 @@ def frame(rng: random.Random, client: bytes, conn: int) -> Entry:
     bodies = [b"\0" + rng.randbytes(rng.randrange(9)) for _ in range(count)]
     if rng.random() < 0.2:
         flags[rng.randrange(count)] = rng.choice((3, 4, 10))
+    if rng.random() < 0.3:
+        block = rng.choice((b"\x02\x01\1", b"\x05\x02\0\0\0\x09", b"\x80\1\x09\0\x7d" + bytes(125)))
+        bodies = [block + body[1:] for body in bodies]
     if rng.random() < 0.2:
         bodies[rng.randrange(count)] = b"\x05\x02\0\0\0\x09expiring"
     ids = rng.sample(range(1, 1000), count)
