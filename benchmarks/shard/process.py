@@ -6,10 +6,13 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from actors.topology import Topology
+
+T = TypeVar("T")
 
 
 class HostFailed(Exception):
@@ -49,6 +52,22 @@ class Host:
         process.stdin.write(b"\n")
         return await self._line(limit_s)
 
+    async def during(self, work: Coroutine[None, None, T]) -> T:
+        """What this comes to. Raises HostFailed when the process ends before: whoever asks it would wait for ever."""
+        assert self._process is not None
+        working, living = asyncio.ensure_future(work), asyncio.ensure_future(self._process.wait())
+        try:
+            await asyncio.wait((working, living), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise HostFailed(f"the shard's process ended: {self._last_words()}")
+            return working.result()
+        finally:
+            working.cancel()
+            living.cancel()
+
+    def _last_words(self) -> str:
+        return self.log.read_text(errors="replace")[-500:]
+
     async def kill(self) -> None:
         """SIGKILL."""
         if self._process is not None and self._process.returncode is None:
@@ -67,6 +86,6 @@ class Host:
         assert process is not None and process.stdout is not None
         line = await asyncio.wait_for(process.stdout.readline(), limit_s)
         if not line:
-            raise HostFailed(f"the shard's process ended: {self.log.read_text(errors='replace')[-500:]}")
+            raise HostFailed(f"the shard's process ended: {self._last_words()}")
         found: dict[str, Any] = json.loads(line)
         return found

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from shards.committer import Record
-from shards.engine import Apart, Cursor, Engine, Entries, Op
+from shards.engine import HOME_FAMILY, Apart, Cursor, Engine, Entries, Op
 from shards.replication.entry import Kind, of_family
 from shards.replication.events import Submit
 
@@ -79,7 +79,11 @@ class LeadingEngine:
         self._change(Kind.MAKE, family)
 
     def drop_family(self, family: int) -> None:
-        self._change(Kind.DROP, family)
+        if family < HOME_FAMILY:
+            # An index, of when this site was alone: no entry names it, and elsewhere it goes with its messages.
+            self._data.drop_family(family)
+        else:
+            self._change(Kind.DROP, family)
 
     def write(self, ops: Sequence[Op]) -> None:
         assert self._handing is None, "written past the committer"

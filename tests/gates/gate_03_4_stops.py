@@ -54,7 +54,7 @@ async def stops_of(layout: str, generations: int, streams: int, seconds: int) ->
             await want_everything(reader)
             feeder = Feeder(gateway, topic)
             await feeder.connect()
-            await feeder.feed(int(seconds / EVERY_S) * PER_FRAME, PER_FRAME, 8, EVERY_S)
+            await host.during(feeder.feed(int(seconds / EVERY_S) * PER_FRAME, PER_FRAME, 8, EVERY_S))
             told = await host.ask()
         await host.end()
         return told["stops"], float(told["pss_mib"]), int(told["generations"])

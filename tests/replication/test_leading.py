@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shards.engine import HOME_FAMILY, Op
+from shards.engine import HOME_FAMILY, Op, index_of
 from shards.engine_memory import MemoryEngine
 from shards.messages import encode_message
 from shards.options import StoreOptions
@@ -89,6 +89,17 @@ def test_a_family_is_made_at_once_and_before_the_record_that_names_it() -> None:
     assert 2 in data.families() and log.kinds()[-1] == (Kind.MAKE, 2)
     engine.drop_family(2)
     assert 2 in data.families() and log.kinds()[-1] == (Kind.DROP, 2)
+
+
+def test_an_index_of_when_the_site_was_alone_is_erased_before_its_messages_and_in_no_entry() -> None:
+    """No entry can name it; each copy has its own or none, and drops it with the messages."""
+    data, log = MemoryEngine(), Log()
+    engine, store = opened(data, log)
+    data.create_family(index_of(1))
+    engine.serve(Handing(log.hand))
+    before = log.kinds()
+    assert store.erase_index(1) and not store.erase_index(1)
+    assert data.families() == [HOME_FAMILY, 1] and not data.has_family(index_of(1)) and log.kinds() == before
 
 
 def test_what_is_refused_goes_before_the_next_record() -> None:
