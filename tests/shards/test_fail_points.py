@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shards.engine import HOME_FAMILY, Engine, Op
+from shards.engine import HOME_FAMILY, Engine, Op, index_of
 from shards.engine_memory import MemoryEngine
 from shards.engine_rocks import RocksEngine
 from shards.layouts.registry import LAYOUTS
@@ -116,6 +116,7 @@ class Life:
                 engine.write(store.drop(1))
                 self.sync(engine)
                 self.dropped = 1
+                store.erase_index(1)
                 store.erase(1)
 
     def check(self, engine: Engine, power: bool) -> None:
@@ -124,6 +125,7 @@ class Life:
         store.check()
         infos = store.generations()
         assert engine.families() == [HOME_FAMILY, *[info.id for info in infos]], "no family without a row"
+        assert infos[0].id == 1 or not engine.has_family(index_of(1)), "and no index without its messages"
         assert store.lost_at_open == ()
         gone = infos[0].since
         if gone:
