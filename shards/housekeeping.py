@@ -81,6 +81,7 @@ class Housekeeping:
         """The greatest incarnation of each gateway that was heard for the first time: names of later ones are greater."""
         self._started_age_ms: int | None = None
         self._erasing: deque[tuple[int, int]] = deque()
+        self._committed = 0
         self._age_ms = 0
         self._elapsed_us = 0
         self._wall_ms = 0
@@ -149,8 +150,10 @@ class Housekeeping:
         if now.elapsed_us - self._housekept_us >= _EVERY_US:
             self._housekept_us = now.elapsed_us
             self._inbox.forget_silent(draft, now.elapsed_us)
+            erased = self._erase()
             if room:
-                self._generations(draft, now)
+                if not erased:
+                    self._generations(draft, now)
                 if not now.age_suspended:
                     self._writers.forget_unused(draft, now.age_ms)
 
@@ -251,13 +254,19 @@ class Housekeeping:
             draft.ops.extend(self._store.roll(self._clock.take(), now.age_ms, now.wall_ms))
 
     def committed(self, position: int) -> None:
-        """Erases one family at most: that takes longer the more there are, with a hundred generations some 30 ms. The next record, which
-        has the age at the latest, finds the next one."""
-        if self._erasing and self._erasing[0][0] <= position:
-            generation = self._erasing[0][1]
-            if not self._store.erase_index(generation):
-                self._erasing.popleft()
-                self._store.erase(generation)
+        self._committed = position
+        self._erase()
+
+    def _erase(self) -> bool:
+        """One family at most, with each record, or each second where there are none, as on a full disk, which waits for just that: it
+        takes longer the more families there are, with a hundred generations some 30 ms. False: there is none to erase."""
+        if not self._erasing or self._erasing[0][0] > self._committed:
+            return False
+        generation = self._erasing[0][1]
+        if not self._store.erase_index(generation):
+            self._erasing.popleft()
+            self._store.erase(generation)
+        return True
 
 
 def _member(sender: str) -> str:
