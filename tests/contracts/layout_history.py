@@ -12,6 +12,7 @@ anything above it is told; that a generation which was dropped is read as an emp
 from __future__ import annotations
 
 import random
+from itertools import groupby
 from typing import NamedTuple
 
 import pytest
@@ -31,7 +32,7 @@ from tests.contracts.disks import Disk
 from tests.contracts.layout_model import MANY, Call, Message, Model, Poller, Range, Told, Walker, difference
 from tests.contracts.topic_shapes import SHAPES, some_filter
 
-THRESHOLDS: tuple[tuple[int | None, ...], ...] = ((100, 10), (2, 1), (0,), (1, 0), (3, None), (None,))
+THRESHOLDS: tuple[tuple[int | None, ...], ...] = ((100, 10), (100, 2), (2, 1), (0,), (1, 0), (3, None), (None,))
 KEYS = ((64, 20, 4), (8, 9, 1), (16, 7, 1), (8, 12, 2), (24, 64, 4), (8, 1, 1))
 """bits_per_topic_level, epoch_bits, topic_index_bytes: also such that epochs are short and much is equal."""
 
@@ -121,20 +122,8 @@ class History:
         self.check()
 
     def publish(self) -> None:
-        rng = self.rng
         ops: list[Op] = []
-        for _ in range(rng.choice((1, 2, 5, 20, 60, 150))):
-            self.last += rng.choice((1, 1, 1, 3, 500))
-            topic = self.shape(rng)
-            key = self.keys.get(topic)
-            if key is None:
-                key = self.keys[topic] = self.store.key_of(topic)
-            self.serial += 1
-            value = encode_message(1, self.serial, b"c" * rng.choice((3, 30)), topic, bytes(rng.randint(0, self.size_max)))
-            self.store.append(ops, key, self.last, value)
-            self.tail.append(self.last, topic, value, (key.generation, key.static))
-            self.model.messages.append(Message(self.last, topic, value, key.generation))
-            self.happened["messages"] += 1
+        self._put_some(ops)
         self.store.flush(ops)
         self._submit([], ops)
 
@@ -155,13 +144,17 @@ class History:
                 # Whether it wrote anything or not: what follows is not concerned.
                 self._use_up_refusal()
 
-    def roll(self) -> None:
-        """Of one class, or of all: then another map of classes may come into force."""
+    def roll(self, alone: bool = False) -> None:
+        """Of one class, or of all: then another map of classes may come into force. Its record may have messages before and after it.
+        alone: it has none."""
         rng, currents = self.rng, self.store.currents()
         if rng.random() < 0.3:
             self.store.create_next(rng.random() < 0.5)
         if rng.random() < 0.5:
             self.store.change(self._options())
+        before: list[Op] = []
+        if not alone and rng.random() < 0.3:
+            self._put_some(before)
         self.last += 1
         known = self._shapes()
         klass = rng.choice([None, *(info.klass for info in currents)]) if len(currents) > 1 else None
@@ -169,7 +162,10 @@ class History:
         self.keys = {}
         self._check_inherited(known)
         self.happened["rolls"] += 1
-        self._submit(ops, [])
+        if not alone and rng.random() < 0.4:
+            self._put_some(ops)
+            self.store.flush(ops)
+        self._submit([], before + ops) if before else self._submit(ops, [])
 
     def drop(self) -> None:
         sealed = [info.id for info in self.store.generations() if info.until is not None]
@@ -303,7 +299,7 @@ class History:
     def finish(self) -> None:
         """Everything is sealed, worked on until there is nothing more to do, and read."""
         self.pause()
-        self.roll()
+        self.roll(alone=True)
         self.sync()
         self._check_counts()
         slices = 0
@@ -332,6 +328,29 @@ class History:
         self.check()
 
     # ---- within
+
+    def _put_some(self, ops: list[Op]) -> None:
+        """Messages, one by one and all at once, as a shard has them."""
+        rng, fresh = self.rng, []
+        for _ in range(rng.choice((1, 2, 5, 20, 60, 150))):
+            self.last += rng.choice((1, 1, 1, 3, 500))
+            topic = self.shape(rng)
+            key = self.keys.get(topic)
+            if key is None:
+                key = self.keys[topic] = self.store.key_of(topic)
+            self.serial += 1
+            value = encode_message(1, self.serial, b"c" * rng.choice((3, 30)), topic, bytes(rng.randint(0, self.size_max)))
+            self.tail.append(self.last, topic, value, (key.generation, key.static))
+            fresh.append((key, Message(self.last, topic, value, key.generation)))
+        self.model.messages += [message for _, message in fresh]
+        self.happened["messages"] += len(fresh)
+        for _, run in groupby(fresh, lambda each: each[0].generation):
+            keys, messages = zip(*run, strict=True)
+            if rng.random() < 0.5:
+                self.store.append_all(ops, keys, [message.position for message in messages], [message.value for message in messages])
+                continue
+            for key, message in zip(keys, messages, strict=True):
+                self.store.append(ops, key, message.position, message.value)
 
     def _check_counts(self) -> None:
         """What is written of how much a generation holds is what it holds by what is written."""

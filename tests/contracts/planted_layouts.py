@@ -8,6 +8,7 @@ from dataclasses import replace
 from shards.engine import Engine, Op
 from shards.layouts import pagestream
 from shards.layouts.batched.batch import Batch, packed
+from shards.layouts.batched.held import Held, Part
 from shards.layouts.batched.scanning import Scanner, _Taken
 from shards.layouts.by_position import Messages
 from shards.layouts.joining import Limits, Moves, looked_through
@@ -25,7 +26,7 @@ from shards.layouts.skipstream import SkipStream, _Join
 from shards.layouts.wildcard_optimized import WildcardOptimized
 from shards.layouts.wildcard_optimized.epochs import Asked, Epochs, Page
 from shards.layouts.wildcard_optimized.keys import Filter, KeyMapper
-from shards.lts import Leaf
+from shards.lts import RESERVED_PREFIX, Leaf
 from tests.contracts.planting import Planting, faults
 
 # ---- skipstream
@@ -99,6 +100,16 @@ def nobody_knows_where_the_newest_batch_ends(planting: Planting) -> None:
         stream.batched = 0
 
     planting.replace(PageStream, "_put_held", planted)
+
+
+def rows_of_the_structure_are_counted_as_messages(planting: Planting) -> None:
+    ended = Held.ended
+
+    def planted(self: Held, ops: Sequence[Op], family: int, key_bytes: int, batched: Callable[[bytes], bool]) -> list[Part]:
+        unknown = [(number, key.replace(RESERVED_PREFIX, bytes(range(len(RESERVED_PREFIX)))), value) for number, key, value in ops]
+        return ended(self, unknown, family, key_bytes, batched)
+
+    planting.replace(Held, "ended", planted)
 
 
 # ---- record_batch
@@ -301,6 +312,7 @@ IN_LAYOUTS = faults(
     what_was_looked_through_ends_too_far,
     a_batch_of_pagestream_loses_a_message,
     nobody_knows_where_the_newest_batch_ends,
+    rows_of_the_structure_are_counted_as_messages,
     record_batch_skips_an_index_entry,
     a_batch_loses_its_last_message,
     a_batch_is_read_above_the_watermark,

@@ -36,6 +36,14 @@ def one_off(rng: random.Random) -> Shape:
     return lambda rng: b"req/%d/%s" % (start + rng.randrange(1 << 20), rng.choice((b"in", b"out")))
 
 
+def alike(rng: random.Random) -> Shape:
+    """Twenty levels of one length, below each of which something varies: what a generation begins with has many rows of one length too,
+    with 1 and 4 bytes that of the keys of messages (of pagestream, and of record_batch)."""
+    size = rng.choice((1, 4, rng.randint(2, 12)))
+    below = rng.choice((4, 15))
+    return lambda rng: b"%c" % (97 + rng.randrange(20)) * size + b"/%d" % rng.randrange(below)
+
+
 def colliding(rng: random.Random) -> Shape:
     """Few topics, with empty levels, `$` in front, and many equal ones."""
     pool = [any_topic(rng) for _ in range(rng.choice((3, 10, 40)))]
@@ -43,7 +51,7 @@ def colliding(rng: random.Random) -> Shape:
     return lambda rng: rng.choice(hottest) if rng.random() < 0.4 else rng.choice(pool) if rng.random() < 0.9 else any_topic(rng)
 
 
-SHAPES: tuple[Callable[[random.Random], Shape], ...] = (colliding, colliding, colliding, devices, devices, hot, deep, one_off)
+SHAPES: tuple[Callable[[random.Random], Shape], ...] = (colliding, colliding, colliding, devices, devices, alike, alike, hot, deep, one_off)
 """The colliding ones find most."""
 
 
