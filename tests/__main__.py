@@ -1,9 +1,9 @@
-"""Runs all tests: those that start real brokers or Spark beside the others, since they spend half of their time waiting.
+"""Runs all tests, in three lanes: no two cores are busy with fewer, since whoever starts brokers spends half of their time waiting.
 
-`python -m tests` is `make test`; its words are handed on to every run of pytest. There are two lanes and no third: all that Spark is used
-for in one process has one session of it, and real brokers judge times; the others do not, and make way (OTHERS_NICE). The others come in
-parts: one lane has the real brokers first and then parts, the other parts only, so neither stands still while the other has much to do.
-What runs in the second is printed as it goes, a report of the first when it is complete. With a single core there is one lane.
+`python -m tests` is `make test`; its words are handed on to every run of pytest. One lane has what starts real brokers, which judges times.
+The others come in parts, which make way for it by their niceness, and for each other: what has a clock of its own waits for whoever has
+not. Each lane takes the next part when it is through with one, so none stands still while another has much to do. What runs in the last
+lane is printed as it goes, a report of each other part when it is complete. With a single core there is one lane.
 
 Whatever hangs ends after ENDS_AFTER_S, as it does at a SIGTERM, with the stacks of its threads: it is told which part was at what.
 
@@ -30,18 +30,23 @@ from xml.etree import ElementTree
 
 from tests.conftest import STARTS_BROKERS, USES_SPARK
 
+LANES = 3
+"""All that Spark is used for within one process has one session of it, so that is one part."""
+NOTEBOOK = "tests/pipeline/test_notebook.py"
+BROKERS = [*(f"tests/{suite}" for suite in STARTS_BROKERS), NOTEBOOK]
 REPLICAS = [f"tests/actors/replica/test_{name}.py" for name in ("campaign", "fail_points", "forced")]
 """Processes of their own, and real time."""
-BESIDE = [*(f"tests/{suite}" for suite in (*USES_SPARK, *STARTS_BROKERS)), *REPLICAS]
+SPARK = [*(f"tests/{suite}" for suite in USES_SPARK), f"--ignore={NOTEBOOK}"]
 SEEDS = "tests/sim/test_seeds.py"
+FIRST_NICE, OTHERS_NICE, SIMULATED_NICE = 0, 15, 19
 APART = [
-    ["tests/sim", f"--ignore={SEEDS}"],
-    [SEEDS],
-    ["tests/lives", "tests/fuzz", "tests/replication", "tests/chaos", "tests/benchmarks"],
-    ["tests/bridge", "tests/contracts"],
+    (SPARK, OTHERS_NICE),
+    (["tests/bridge", "tests/contracts"], OTHERS_NICE),
+    (["tests/sim", f"--ignore={SEEDS}"], SIMULATED_NICE),
+    (["tests/lives", "tests/fuzz", "tests/replication", "tests/chaos", "tests/benchmarks"], OTHERS_NICE),
+    ([SEEDS], SIMULATED_NICE),
 ]
-"""Parts of the others that take some minutes each. What is in none of them is one more, takes longest, and comes first."""
-OTHERS_NICE = 15
+"""Parts that take some minutes each. What is in none of them is one more, and takes longest."""
 UNSTEADY_MAX = 8
 ENDS_AFTER_S = 4500.0
 """Less than CI waits (.ci/run): only here is known what was under way."""
@@ -58,7 +63,7 @@ class Part:
     what: str
     words: Sequence[str]
     cache: Path
-    nice: int = OTHERS_NICE
+    nice: int = FIRST_NICE
     process: subprocess.Popen[bytes] | None = None
     ended: bool = False
     took_s: float = 0.0
@@ -104,23 +109,28 @@ def reasons(cache: Path) -> list[str]:
 
 
 def parts(words: Sequence[str], directory: Path) -> tuple[Part, list[Part]]:
-    """The real brokers with Spark, and the others. words: for each of them."""
-    apart = [Part(" ".join(names), [*names, *words], directory / str(number)) for number, names in enumerate(APART)]
-    elsewhere = [*BESIDE, *(name for names in APART for name in names if not name.startswith("-"))]
-    rest = Part("what is in no other part", [*(f"--ignore={name}" for name in elsewhere), *words], directory / "rest")
-    return Part("real brokers and Spark", [*BESIDE, *words], directory / "brokers", nice=0), [rest, *apart]
+    """The real brokers, and the others in the order in which they are to begin. words: for each of them."""
+    brokers = _part("real brokers", BROKERS, words, directory)
+    replicas = _part(" ".join(REPLICAS), REPLICAS, words, directory)
+    apart = [_part(" ".join(names), names, words, directory, nice) for names, nice in APART]
+    named = {name.removeprefix("--ignore=") for names in (BROKERS, REPLICAS, *(names for names, _ in APART)) for name in names}
+    rest = _part("what is in no other part", [f"--ignore={name}" for name in sorted(named)], words, directory, OTHERS_NICE)
+    return brokers, [replicas, rest, *apart]
+
+
+def _part(what: str, names: Sequence[str], words: Sequence[str], directory: Path, nice: int = FIRST_NICE) -> Part:
+    return Part(what, [*names, *words], directory / what.replace("/", "_"), nice)
 
 
 def first_look(brokers: Part, others: Sequence[Part], ends_after_s: float = ENDS_AFTER_S) -> list[int]:
-    """All of them, two at a time. Returns their exit codes."""
+    """All of them, one at a time in each lane. Returns their exit codes."""
     waiting = deque(others)
     limit = Timer(ends_after_s, end, [[brokers, *others]])
     limit.daemon = True
     limit.start()
     codes: list[int] = []
 
-    def quietly() -> None:
-        part: Part | None = brokers
+    def quietly(part: Part | None) -> None:
         while part is not None:
             with tempfile.TemporaryFile("w+") as report:
                 codes.append(part.run(report.fileno()))
@@ -130,19 +140,22 @@ def first_look(brokers: Part, others: Sequence[Part], ends_after_s: float = ENDS
                 print(f"\n{part.what}, which ran beside all that, {part.took_s:.0f} s:\n{text}", flush=True)
             part = _next(waiting)
 
-    beside = Thread(target=quietly)
-    beside.start()
+    several = len(os.sched_getaffinity(0)) > 1
+    beside = [Thread(target=quietly, args=[part]) for part in (brokers, *(_next(waiting) for _ in range(LANES - 2 if several else 0)))]
+    for lane in beside:
+        lane.start()
+        if not several:
+            lane.join()
     try:
-        if len(os.sched_getaffinity(0)) < 2:
-            beside.join()
         while (part := _next(waiting)) is not None:
             print(f"\n{part.what}:", flush=True)
             codes.append(part.run())
             print(f"{part.what}: {part.took_s:.0f} s", flush=True)
     except KeyboardInterrupt:
-        # The same Ctrl-C went to both; pytest takes its brokers down before it ends.
+        # The same Ctrl-C went to all; pytest takes its brokers down before it ends.
         waiting.clear()
-    beside.join()
+    for lane in beside:
+        lane.join()
     limit.cancel()
     return codes
 
@@ -153,7 +166,7 @@ def end(these: Sequence[Part]) -> None:
 
 
 def _next(waiting: deque[Part]) -> Part | None:
-    """Asked by both lanes, whenever one is through with what it had."""
+    """Asked by each lane, whenever it is through with what it had."""
     try:
         return waiting.popleft()
     except IndexError:

@@ -1,4 +1,4 @@
-"""`make test` runs every test once, in two lanes, and is green only if all of them have passed."""
+"""`make test` runs every test once, in three lanes, and is green only if all of them have passed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from tests.__main__ import FAILED, NONE_FOUND, PASSED, Part, first_look, parts, verdict
+from tests.__main__ import FAILED, LANES, NONE_FOUND, PASSED, Part, first_look, parts, verdict
 
 ROOT = Path(__file__).parents[2]
 SOUND = "def test_sound():\n    pass\n"
@@ -92,9 +92,10 @@ def test_all_of_it_is_ended_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "test_hangs.py").write_text(HANGS)
     os.mkfifo(tmp_path / "began")
-    brokers, one, two = (Part(name, ["test_hangs.py", "-q"], tmp_path / name) for name in ("brokers", "one", "two"))
-    assert first_look(brokers, [one, two], ends_after_s=0.2) == [-signal.SIGABRT] * 3
-    assert two.process is None
+    begun = [Part(f"{lane}", ["test_hangs.py", "-q"], tmp_path / f"{lane}") for lane in range(LANES)]
+    last = Part("last", ["test_hangs.py", "-q"], tmp_path / "last")
+    assert first_look(begun[0], [*begun[1:], last], ends_after_s=0.2) == [-signal.SIGABRT] * (LANES + 1)
+    assert all(part.process for part in begun) and last.process is None
 
 
 def test_green_only_when_every_part_came_to_its_end(tmp_path: Path) -> None:
