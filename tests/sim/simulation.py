@@ -28,8 +28,8 @@ from tests.sim.world import SECOND, World
 DRAIN_WITHIN_US = 60 * SECOND
 LOOK_EVERY_US = SECOND // 4
 QUIET_US = 3 * SECOND
-COMMIT_EVERY_US = SECOND // 100
-COMMITTED_WITHIN_US = 10 * SECOND
+SETTLE_EVERY_US = SECOND // 100
+SETTLED_WITHIN_US = 10 * SECOND
 """Longer than any client may take to hear that its connection is closed."""
 
 
@@ -108,17 +108,18 @@ class Simulation:
                     raise Violation(f"liveness: {DRAIN_WITHIN_US // SECOND} s after all faults {self._unfinished()}")
             elif quiet_since_us < 0:
                 quiet_since_us = world.now_us
-        self._commit()
+        self._settle()
         world.note("phase", "drained")
 
-    def _commit(self) -> None:
-        """Whatever a shard submits by itself, as when a generation begins, may be on its way in this very moment."""
+    def _settle(self) -> None:
+        """Whatever a shard submits by itself, as when a generation begins, may be on its way in this very moment; and so may what a session
+        asks that has got nothing for a while."""
         world = self.world
-        deadline_us = world.now_us + COMMITTED_WITHIN_US
-        while behind := self.broker.uncommitted:
+        deadline_us = world.now_us + SETTLED_WITHIN_US
+        while behind := [f"{name} to commit" for name in self.broker.uncommitted] or finals.lagging(self.broker):
             if world.now_us >= deadline_us:
-                raise Violation(f"liveness: {', '.join(behind)} did not commit within {COMMITTED_WITHIN_US // SECOND} s")
-            world.run(world.now_us + COMMIT_EVERY_US)
+                raise Violation(f"liveness: after {SETTLED_WITHIN_US // SECOND} s there is still {', '.join(behind)}")
+            world.run(world.now_us + SETTLE_EVERY_US)
 
     def _nobody_waits(self) -> bool:
         """Connections that their clients have given up are gone: those of a contended client id wait long to be let in."""
@@ -151,10 +152,10 @@ def run(
         return _run(Simulation(seed, shape, plant, keep_all=say is not None), say, last)
 
 
-def finished(make: Callable[[], Simulation]) -> Outcome:
-    """A world of another kind, from its making on."""
+def finished(make: Callable[[], Simulation], say: Callable[[str], None] | None = None, last: int = 400) -> Outcome:
+    """A world of another kind, from its making on; `run` has what the others mean."""
     with _without_collection():
-        return _run(make(), None, 0)
+        return _run(make(), say, last)
 
 
 def _run(simulation: Simulation, say: Callable[[str], None] | None, last: int) -> Outcome:
@@ -165,7 +166,8 @@ def _run(simulation: Simulation, say: Callable[[str], None] | None, last: int) -
             for line in simulation.world.tell(last):
                 say(line)
         at = simulation.world.now_us / SECOND
-        raise Failed(f"{simulation.world.replay_hint()}  # at {at:.6f} s: {type(error).__name__}: {error}") from error
+        again = "" if type(simulation) is Simulation else f"SIM_WORLD={type(simulation).__name__} "
+        raise Failed(f"{again}{simulation.world.replay_hint()}  # at {at:.6f} s: {type(error).__name__}: {error}") from error
 
 
 @contextmanager
