@@ -112,8 +112,8 @@ class _Visit:
             self.wire.dialler.close("a stranger leaves")
 
     def _stayed(self) -> bool:
-        """The client was there all the time, and its home knows it: by its session, which outlives a gateway that is taken for dead, or by a
-        gateway that never stood still."""
+        """The client was there all the time, and its home knows it: by its session, which outlives a gateway that is taken for dead, or by
+        a gateway that never stood still."""
         client, attempt = self._client, self._attempt
         if attempt is None or client.attempt is not attempt or not attempt.online or not attempt.whole or client._loose:
             return False
