@@ -95,8 +95,8 @@ check: lint test-fast ## before every commit
 test: env env-spark ## all that CI runs: the fast suites, and real brokers and Spark beside them
 	@$(BIN)/python -m tests $(ARGS)
 
-sim: env ## the simulator: SEED=n for one history, SEEDS=n for that many
-	@$(if $(SEED),SIM_SEED=$(SEED)) $(if $(SEEDS),SIM_SEEDS=$(SEEDS)) $(BIN)/python -m tests.sim $(ARGS)
+sim: env ## the simulator: SEED=n for one history (WORLD=Replaying: of that kind), SEEDS=n for that many
+	@$(if $(SEED),SIM_SEED=$(SEED)) $(if $(WORLD),SIM_WORLD=$(WORLD)) $(if $(SEEDS),SIM_SEEDS=$(SEEDS)) $(BIN)/python -m tests.sim $(ARGS)
 
 .PHONY: fuzz
 fuzz: env ## a million hostile connections to a real broker; goes on where it was ended; ARGS=--help for more
