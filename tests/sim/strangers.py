@@ -13,7 +13,7 @@ from random import Random
 from mqtt.decode import Decoder
 from mqtt.encode import encode
 from mqtt.packets import MQTT_5, Connack, Connect, Properties
-from tests.sim.client import CONNACK_WITHIN_US, GATEWAY_LOST_US, PACKET_BYTES_MAX, Attempt, Client
+from tests.sim.client import CONNACK_WITHIN_US, PACKET_BYTES_MAX, Attempt, Client
 from tests.sim.crowd import Crowd
 from tests.sim.network import End, Network, Wire
 from tests.sim.process import Process
@@ -112,12 +112,12 @@ class _Visit:
             self.wire.dialler.close("a stranger leaves")
 
     def _stayed(self) -> bool:
-        """The client was there all the time, and its home knows it: by its session, which outlives a gateway that is taken for dead, or by
-        a gateway that never stood still."""
+        """The client was there all the time, and its home knows it: by its session, which is not over though its gateway may have been
+        taken for dead at once, or by a gateway that never stood still."""
         client, attempt = self._client, self._attempt
         if attempt is None or client.attempt is not attempt or not attempt.online or not attempt.whole or client._loose:
             return False
         assert attempt.wire is not None
         gateway = attempt.wire.accepted.process
-        outlives = client.stored and client._expiry_s > GATEWAY_LOST_US // SECOND
-        return outlives or (gateway.alive and not gateway.stopped and gateway.still_us < attempt.began_us)
+        lasts = client.stored and client.world.now_us - attempt.began_us < (client._expiry_s - 1) * SECOND
+        return lasts or (gateway.alive and not gateway.stopped and gateway.still_us < attempt.began_us)
