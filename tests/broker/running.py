@@ -259,7 +259,9 @@ class RunningBroker:
         if pid not in self._seen:
             raise ValueError(f"pid {pid} was in no status of this broker")
         if self._is_ours(pid):
-            os.kill(pid, number)
+            # One of several that are killed may follow the others by itself, between these two lines too.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     # ------------------------------------------------------------------- its end
 

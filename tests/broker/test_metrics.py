@@ -83,6 +83,9 @@ async def test_everything_that_dashboards_and_alerts_ask_for_is_scraped(broker: 
 async def test_no_count_ever_falls_whoever_is_killed(broker: RunningBroker) -> None:
     """SIGKILL of shard, session actor and gateway at once, and again; at last of the process that answers."""
     port = await asyncio.to_thread(port_of, broker)
+    gone = await Peer.connect(broker.port, 5, "gone", kept=True)
+    await gone.subscribe(("metered/#", 1))
+    await gone.leave()
     with Watch(port) as watch:
         starts = dict.fromkeys(KILLED, 1.0)
         await asyncio.to_thread(watch.until, {("holdfast_process_starts_total", name): 1 for name in KILLED})
@@ -98,7 +101,7 @@ async def test_no_count_ever_falls_whoever_is_killed(broker: RunningBroker) -> N
             again = await asyncio.to_thread(watch.until, {("holdfast_process_starts_total", name): starts[name] for name in KILLED})
             assert again.sum("emqx_ds_egress_messages") == stored + 20
         # The new shard has nothing in memory, so this is read from the disk.
-        back = await Peer.connect(broker.port, 5, "away", kept=True)
+        back = await Peer.connect(broker.port, 5, "gone", kept=True)
         assert len(await back.take_all(ROUNDS * 20)) == ROUNDS * 20
         await asyncio.to_thread(
             watch.until, {("emqx_ds_storage_skipstream_lts_next", *SHARD): 20, ("emqx_ds_builtin_next_time", *SHARD): 1}

@@ -91,7 +91,7 @@ class BrokenBroker:
         decoder = Decoder(None, 1 << 20)
         name = ""
         session = Session()
-        while data := await reader.read(65536):
+        while data := await _heard(reader):
             for item in decoder.feed(data):
                 if isinstance(item, Connect):
                     name, session = item.client_id, self._connect(item, writer)
@@ -198,3 +198,11 @@ class BrokenBroker:
         late = self._held.pop(flow, None)
         if late is not None:
             session.give(late)
+
+
+async def _heard(reader: asyncio.StreamReader) -> bytes:
+    """What came; nothing when the connection has ended, as it may by an error while something is written to it."""
+    try:
+        return await reader.read(65536)
+    except ConnectionError:
+        return b""
