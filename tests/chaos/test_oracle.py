@@ -43,9 +43,10 @@ async def verdict_of(broker: BrokenBroker, settle_s: float = 1.0) -> Verdict:
 
 async def going_on(oracle: Oracle) -> None:
     """For LASTS_S, and until more than SENT_MIN are sent."""
-    began, deadline = time.monotonic(), time.monotonic() + SENT_WITHIN_S
-    while time.monotonic() < began + LASTS_S or (len(oracle.ledger.sent) <= SENT_MIN and time.monotonic() < deadline):
-        await asyncio.sleep(0.05)
+    deadline = time.monotonic() + SENT_WITHIN_S
+    await asyncio.sleep(LASTS_S)
+    while len(oracle.ledger.sent) <= SENT_MIN and time.monotonic() < deadline:
+        await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=0.05)
 
 
 def broken(verdict: Verdict) -> set[str]:
