@@ -75,7 +75,9 @@ class Inbox:
             for key, value in rows:
                 name = key[1:-1].decode()
                 number, replies = unpack_row(value)
-                sender = self._senders.setdefault(name, Sender(name))
+                sender = self._senders.get(name)
+                if sender is None:
+                    sender = self._senders[name] = Sender(name)
                 sender.told[number % FRAMES_UNANSWERED_MAX] = Answer(number, decode_replies(replies))
                 sender.last = max(sender.last, number)
             start = rows[-1][0] + b"\x00"

@@ -34,7 +34,10 @@ LANES = 3
 """All that Spark is used for within one process has one session of it, so that is one part."""
 NOTEBOOK = "tests/pipeline/test_notebook.py"
 BROKERS = [*(f"tests/{suite}" for suite in STARTS_BROKERS), NOTEBOOK]
-REPLICAS = [f"tests/actors/replica/test_{name}.py" for name in ("campaign", "fail_points", "forced")]
+REPLICAS = [
+    f"tests/actors/{name}.py"
+    for name in ("replica/test_campaign", "replica/test_fail_points", "replica/test_forced", "sites/test_with_replicas")
+]
 """Processes of their own, and real time."""
 SPARK = [*(f"tests/{suite}" for suite in USES_SPARK), f"--ignore={NOTEBOOK}"]
 SEEDS = "tests/sim/test_seeds.py"

@@ -57,6 +57,12 @@ class Guarded:
         done = self.holdfast("passwd", str(self.file), user, given=f"{password}\n")
         assert done.returncode == 0, done.stderr
 
+    async def lets_in(self) -> None:
+        """Ann with her new password, by the file, and whoever the plugin knows."""
+        await asyncio.to_thread(self.set_password, "ann", NEW)
+        await self.until("ann", NEW, 0)
+        await self.until("plug", PASSWORD, 0)
+
     def publishes(self, *shown: str) -> bool:
         """Whether mosquitto_pub gets its message in."""
         program = find_program("mosquitto_pub")
@@ -127,6 +133,7 @@ async def test_a_new_password_counts_and_throws_out_the_old_one(guarded: Guarded
 
 async def test_a_plugin_that_ends_is_there_again(guarded: Guarded) -> None:
     """Those of others are served meanwhile; who waits for it is told that nobody answers."""
+    await guarded.lets_in()
     (pid,) = guarded.broker.status().pids("plugin")
     assert await guarded.code("ends", "x") == 0x88
     assert await guarded.code("ann", NEW) == 0
@@ -140,6 +147,7 @@ async def test_a_plugin_that_ends_is_there_again(guarded: Guarded) -> None:
 
 async def test_a_plugin_that_stands_still_is_replaced(guarded: Guarded) -> None:
     """Within a while; each of its logins is a no within the deadline, then at once, with an alarm, and everybody else is served as ever."""
+    await guarded.lets_in()
     asked = [asyncio.create_task(guarded.code(user, PASSWORD)) for user in ("blocks", *["plug"] * 5)]
     async with Standing() as standing:
         began = time.monotonic()
@@ -155,6 +163,7 @@ async def test_a_plugin_that_stands_still_is_replaced(guarded: Guarded) -> None:
 
 async def test_no_secret_is_in_any_log(guarded: Guarded) -> None:
     """At the level of debug, after all of the above; nor is the file readable by others."""
+    assert await guarded.code("ann", "wrong") == 0x86
     texts = b"".join([path.read_bytes() for path in guarded.broker.data_dir.rglob("*.log*")])
     texts += (guarded.broker.directory / "commands.log").read_bytes()
     assert b"client.refused" in texts
