@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import get_args
 
 import pytest
@@ -44,9 +45,15 @@ async def verdict_of(broker: BrokenBroker, settle_s: float = 1.0) -> Verdict:
 async def going_on(oracle: Oracle) -> None:
     """For LASTS_S, and until more than SENT_MIN are sent."""
     deadline = time.monotonic() + SENT_WITHIN_S
-    await asyncio.sleep(LASTS_S)
+    await passes(LASTS_S)
     while len(oracle.ledger.sent) <= SENT_MIN and time.monotonic() < deadline:
-        await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=0.05)
+        await passes(0.05)
+
+
+async def passes(seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.Event().wait()
 
 
 def broken(verdict: Verdict) -> set[str]:
