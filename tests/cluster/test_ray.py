@@ -1,6 +1,6 @@
 """Ray as its users run it: Holdfast joins a `ray start --head`, is seen and measured there, outlives its end, and runs as a job of it.
 
-The tests go on where the one before them ended: each start of a Ray or of a broker costs more than all that is asked of it.
+The tests have one Ray and one broker, as the one before leaves them: each start costs more than all that is asked of it.
 """
 
 from __future__ import annotations
@@ -78,17 +78,17 @@ async def published(port: int, count: int) -> None:
     await publisher.leave()
 
 
-async def left_behind(port: int) -> None:
+async def left_behind(port: int, client: str) -> None:
     """A session that is away, and messages for it."""
-    away = await Peer.connect(port, 5, "away", kept=True)
+    away = await Peer.connect(port, 5, client, kept=True)
     await away.subscribe(("ray/#", 1))
     await away.leave()
     await published(port, MESSAGES)
 
 
-async def taken(port: int) -> int:
+async def taken(port: int, client: str) -> int:
     """By the session that was away, all that waits for it."""
-    back = await Peer.connect(port, 5, "away", kept=True)
+    back = await Peer.connect(port, 5, client, kept=True)
     assert back.present
     found = await back.take_all(MESSAGES)
     await back.leave()
@@ -117,7 +117,7 @@ def test_a_broker_that_joined_is_seen_in_ray_by_telling_names(ray: SomebodysRay,
 
 def test_figures_are_in_rays_own_metrics(ray: SomebodysRay, broker: RunningBroker) -> None:
     """All of them, and they are those of what clients did."""
-    asyncio.run(left_behind(broker.port))
+    asyncio.run(left_behind(broker.port, "counted"))
     wanted = {
         "ray_holdfast_messages_in_total": MESSAGES, "ray_holdfast_messages_stored_total": MESSAGES,
         "ray_holdfast_lag_messages_max": MESSAGES, "ray_holdfast_sessions_away": 1,
@@ -136,13 +136,14 @@ def test_figures_are_in_rays_own_metrics(ray: SomebodysRay, broker: RunningBroke
 
 def test_when_the_cluster_is_gone_the_broker_waits_and_is_back_with_it(ray: SomebodysRay, broker: RunningBroker) -> None:
     """SIGKILL of head, raylet, agents and workers; nobody calls `up` again, and nothing stored is lost."""
-    before = broker.status()
+    before = all_there(broker)
+    asyncio.run(left_behind(broker.port, "away"))
     own = [each.pid for each in before.processes if each.role in ("launcher", "driver")]
     ray.kill(spare=own)
     ray.start()
     status = all_there(broker)
     assert status.pids("launcher") == before.pids("launcher") and status.pids("shard") != before.pids("shard")
-    assert asyncio.run(taken(broker.port)) == MESSAGES
+    assert asyncio.run(taken(broker.port, "away")) == MESSAGES
 
 
 def test_a_broker_ends_only_its_own_in_a_ray_it_joined(ray: SomebodysRay, broker: RunningBroker) -> None:
@@ -163,6 +164,7 @@ def test_a_broker_ends_only_its_own_in_a_ray_it_joined(ray: SomebodysRay, broker
 
 def test_a_broker_runs_as_a_job_and_stops_in_good_order_with_it(ray: SomebodysRay, broker: RunningBroker) -> None:
     """As docs/ray.md says it, by deploy/ray/job.yaml: clients are served, and `ray job stop` leaves nothing running."""
+    broker.down()
     address = ("--address", f"http://127.0.0.1:{ray.dashboard_port}")
     command = [
         str(broker.executable), "up", "--address", "auto", "--data-dir", str(broker.data_dir), "--port", str(broker.port),
