@@ -1,6 +1,7 @@
-"""The fan-in by other transports, sizes, versions and levels of quality, beside the plain one: is there one that falls off a cliff?
+"""The fan-in by other transports, sizes, versions, levels of quality and many publishers, beside the plain one: is there one that falls
+off a cliff?
 
-Four publishers to one subscriber, as in the plain case; what differs is in the variant's name. mosquitto takes part wherever it is reached
+Four publishers to one subscriber, as in the plain case, or very many that wait for each answer; what differs is in the variant's name. mosquitto takes part wherever it is reached
 by plain TCP; TLS and WebSocket are compared with our own plain case.
 """
 
@@ -37,6 +38,7 @@ def variant_turns(*, quick: bool, repeats: int, plain: bool = False) -> list[Tur
         turn("QoS 2", replace(base, qos=2)),
         turn("16 B", replace(base, payload_bytes=16)),
         turn("16 KiB", replace(base, payload_bytes=large, window=64)),
+        turn("1,000 publishers, one at a time", replace(base, publishers=1000, window=1, topics=1000)),
         replace(turn("MQTT 5", base), version=5),
         replace(turn("MQTT 5 with properties", replace(base, properties=True)), version=5),
         replace(turn("TLS", base), transport="tls", mosquitto=None),
@@ -68,7 +70,7 @@ def _share(value: float | None, of: float | None) -> float | None:
 
 def variant_table(records: Sequence[Record]) -> str:
     """Rate and CPU of each variant, beside the plain case and beside mosquitto."""
-    head = ["fan-in 4:1", "msg/s", "of plain", "µs/msg", "of plain", "mosquitto msg/s", "ratio to it", "mosquitto µs/msg", "lost/dup/ooo"]
+    head = ["fan-in", "msg/s", "of plain", "µs/msg", "of plain", "mosquitto msg/s", "ratio to it", "mosquitto µs/msg", "lost/dup/ooo"]
     rows = [head]
     plain = _of(records, "holdfast", "")
     for variant in ["", *names()]:

@@ -384,9 +384,9 @@ class ShardCore:
             return
         self._refusing.pop(name, None)
         outbox = 0
-        replies: list[Reply] = []
+        replies: list[Reply] = [*self._publishing.publish_all(self._draft, frame.entries)]
         self._many = len(frame.entries) >= self._options.bundled_commits_min
-        for entry in frame.entries:
+        for entry in frame.entries[len(replies) :]:
             reply, waits = self._enter(entry, role, name, age_ms, wall_ms)
             replies.append(reply)
             outbox = max(outbox, waits)
@@ -395,11 +395,11 @@ class ShardCore:
     def _enter(self, entry: Entry, role: str, name: str, age_ms: int, wall_ms: int) -> tuple[Reply, int]:
         """One entry of a frame: its reply, and the outbox position the answer has to wait for."""
         draft = self._draft
+        if isinstance(entry, Publish):
+            published, waits = self._publishing.publish(draft, entry)
+            return published, max(waits, self._settling.refused(draft, entry, published, age_ms, wall_ms))
         out = Outcome()
         match entry:
-            case Publish():
-                published, waits = self._publishing.publish(draft, entry)
-                return published, max(waits, self._settling.refused(draft, entry, published, age_ms, wall_ms))
             case Delay():
                 delayed = self._delayed.take(draft, entry, age_ms)
                 return delayed, self._settling.refused(draft, entry, delayed, age_ms, wall_ms)

@@ -48,6 +48,8 @@ def encode_message(flags: int, published_at_ms: int, publisher: bytes, topic: by
 
 def encode_messages(flags: int, published_at_ms: int, publisher: bytes, topics: Sequence[bytes], bodies: Sequence[bytes]) -> list[bytes]:
     """The values of several of one publisher, which have all but topic and body in common."""
+    if len(topics) == 1:
+        return [encode_message(flags, published_at_ms, publisher, topics[0], bodies[0])]
     starts = {size: message_start(flags, published_at_ms, publisher, size) for size in set(map(len, topics))}
     if len(starts) == 1:
         return list(map(b"".join, zip(repeat(*starts.values()), topics, bodies, strict=False)))

@@ -1,7 +1,7 @@
 """The write path of messages: what is stored, under which position, and what the publisher is told.
 
-One call per connection and frame, with columns; the loop over its messages is the hottest of the shard.  A topic's route
-and key are remembered per topic, stamped with the generations they depend on.
+One call per connection and frame, or one for a frame of many connections, with columns; the loop over its messages is the hottest of
+the shard.  A topic's route and key are remembered per topic, stamped with the generations they depend on.
 
 Holds: a message is stored when a route before it in the log matches it, or its publisher says so, exactly once per acknowledgement;
 a QoS 2 id of a session that outlives its connection is put in the same record as its message.
@@ -10,6 +10,7 @@ a QoS 2 id of a session that outlives its connection is put in the same record a
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from operator import attrgetter
@@ -17,7 +18,19 @@ from operator import attrgetter
 from mqtt.body import common_block, message_expiry, payload_bytes, strip_properties
 from shards.clock import PositionClock
 from shards.draft import Draft
-from shards.frames import NOBODY, NOT_PERMITTED, REFUSED_QUOTA, REFUSED_RULES, REPEATED, STORED, Publish, Published, Release, Released
+from shards.frames import (
+    NOBODY,
+    NOT_PERMITTED,
+    REFUSED_QUOTA,
+    REFUSED_RULES,
+    REPEATED,
+    STORED,
+    Entry,
+    Publish,
+    Published,
+    Release,
+    Released,
+)
 from shards.homes import Homes
 from shards.incoming import Incoming
 from shards.messages import HAS_EXPIRY, HAS_PROPERTIES, RETAIN, encode_message, encode_messages, message_start
@@ -107,6 +120,30 @@ class Publishing:
         self.publisher = b""
         """Whose messages were taken last."""
 
+    def publish_all(self, draft: Draft, entries: Sequence[Entry]) -> list[Published]:
+        """As `publish` of each, where they are many of few messages, and nothing of any message has to be looked at by itself: a reply for
+        each, which waits for nothing. Otherwise none, and nothing was done."""
+        publishes = [entry for entry in entries if type(entry) is Publish]
+        if not self._run_min <= len(publishes) == len(entries):
+            return []
+        flags = b"".join([entry.flags for entry in publishes])
+        if not len(publishes) <= len(flags) < len(publishes) * self._run_min or not self._of_one_kind(flags):
+            return []
+        live = self._homes.live
+        for entry in publishes:
+            state = live.get(entry.client)
+            if state is None or state.conn != entry.conn:
+                return []
+        bodies = [body for entry in publishes for body in entry.bodies]
+        block = common_block(bodies)
+        ready = self._all_ready([topic for entry in publishes for topic in entry.topics]) if block else None
+        if not ready:
+            return []
+        self.taken += len(flags)
+        self.publisher = publishes[-1].client
+        self._append_all(draft, publishes, ready, bodies, len(block))
+        return [_ALL_STORED] * len(publishes)
+
     def publish(self, draft: Draft, entry: Publish) -> tuple[Published, int]:
         """The reply, and the outbox position it has to wait for (0: none)."""
         client = entry.client
@@ -116,10 +153,10 @@ class Publishing:
             return _STALE, 0
         self.taken += len(entry.topics)
         self.publisher = client
-        if len(entry.flags) >= self._run_min and self._of_one_kind(entry) and (block := common_block(entry.bodies)):
+        if len(entry.flags) >= self._run_min and self._of_one_kind(entry.flags) and (block := common_block(entry.bodies)):
             ready = self._all_ready(entry.topics)
             if ready:
-                self._append_all(draft, entry, ready, len(block))
+                self._append_all(draft, [entry], ready, entry.bodies, len(block))
                 return _ALL_STORED, 0
         codes = bytearray(len(entry.topics))
         plain = True
@@ -202,9 +239,8 @@ class Publishing:
             store.counting.payload_bytes += payload
         return (_ALL_STORED if plain else Published(False, bytes(codes))), outbox
 
-    def _of_one_kind(self, entry: Publish) -> bool:
-        """Whether all of it has the same flags, and is neither retained nor of QoS 2, and there is room."""
-        flags = entry.flags
+    def _of_one_kind(self, flags: bytes) -> bool:
+        """Whether all of them have the same, and are neither retained nor of QoS 2, and there is room."""
         first = flags[0]
         return self._in_runs[first] == 1 and flags.count(first) == len(flags) and self.room
 
@@ -230,12 +266,15 @@ class Publishing:
                 return None
         return known
 
-    def _append_all(self, draft: Draft, entry: Publish, known: list[Topic], block_bytes: int) -> None:
-        """block_bytes: of the properties that each body begins with, their length too."""
-        topics, bodies = entry.topics, entry.bodies
-        flags = _flags(entry.flags[0] >> 1 & 3, 0, bodies[0])
-        values = encode_messages(flags, entry.published_at_ms, entry.client, topics, bodies)
-        positions = self._clock.take_all(len(topics))
+    def _append_all(
+        self, draft: Draft, entries: Sequence[Publish], known: list[Topic], bodies: Sequence[bytes], block_bytes: int
+    ) -> None:  # fmt: skip
+        """known, bodies: of all their messages.  block_bytes: of the properties that each body begins with, their length too."""
+        flags = _flags(entries[0].flags[0] >> 1 & 3, 0, bodies[0])
+        values: list[bytes] = []
+        for entry in entries:
+            values += encode_messages(flags, entry.published_at_ms, entry.client, entry.topics, entry.bodies)
+        positions = self._clock.take_all(len(values))
         self._store.append_all(draft.ops, known, positions, values)
         self._tail.extend(positions, map(_name_of, known), values, map(_stream_of, known))
         self._store.counting.payload_bytes += sum(map(len, bodies)) - len(bodies) * block_bytes

@@ -11,7 +11,7 @@ import pytest
 from shards.classes import ClassMap, RetentionClass
 from shards.engine import Op, index_of
 from shards.engine_memory import MemoryEngine
-from shards.frames import NOBODY, Published
+from shards.frames import NOBODY, Published, Release
 from shards.frames import Publish as Entry
 from shards.layouts.port import LayoutOptions
 from shards.layouts.registry import LAYOUTS
@@ -30,12 +30,31 @@ def rows(engine: Any) -> list[tuple[int, bytes, bytes]]:
     return [(family, key, value) for family in families for key, value in engine.scan(family, b"", _END, 1 << 30)]
 
 
+def crowd(rng: random.Random, conns: dict[bytes, int]) -> list[Entry | Release]:
+    """Of many connections, a message or two each; at times of one that is over, or with something else among them."""
+    clients = rng.choices(list(conns), k=rng.choice((2, 5, 30)))
+    flags, names = rng.choice((2, 2, 2, 0, 2 | PERSIST)), rng.choice(NAMES)
+    block = rng.choice((b"\0", b"\0", b"\x02\x01\1", b"\x05\x02\0\0\0\x09"))
+    made: list[Entry | Release] = []
+    for client in clients:
+        count = rng.choice((1, 1, 1, 1, 1, 2))
+        bodies = [block + rng.randbytes(rng.randrange(9)) for _ in range(count)]
+        at_ms = rng.randrange(1, 1 << 40)
+        made.append(Entry(client, conns[client], True, at_ms, bytes([flags] * count), [1, 2][:count], rng.choices(names, k=count), bodies))
+    if rng.random() < 0.5:
+        one = rng.randrange(len(made))
+        client = clients[one]
+        conn = conns[client]
+        body = rng.choice((b"\0other", b"\x02\x01\0other"))
+        other = Entry(client, conn, True, 5, bytes([rng.choice((2, 3, 4))]), [7], rng.choices(names), [body])
+        made[one] = rng.choice((other, other, frame(rng, client, conn), other._replace(conn=conn - 1), Release(client, conn, [1])))
+    return made
+
+
 def frame(rng: random.Random, client: bytes, conn: int) -> Entry:
     """Mostly of one kind, at times with something in it that is not."""
     count = rng.choice((1, 3, 8, 9, 40))
-    names = rng.choice(
-        ([b"a/1"], [b"a/%d" % n for n in range(30)], [b"gold/%d" % n for n in range(5)], [b"a/1", b"gold/1", b"nobody/here"])
-    )
+    names = rng.choice(NAMES)
     flags = bytearray([rng.choice((2, 2, 2, 10, 0, 4, 3, 2 | NOT_STORED, 2 | PERSIST))]) * count
     bodies = [b"\0" + rng.randbytes(rng.randrange(9)) for _ in range(count)]
     if rng.random() < 0.2:
@@ -65,7 +84,10 @@ def history(seed: int, layout: str, run_min: int) -> tuple[list[Any], list[Any],
     replies: list[Any] = []
     for step in range(40):
         client = rng.choice((b"p", b"q"))
-        entries = [frame(rng, client, conns[client]) for _ in range(rng.choice((1, 1, 3)))]
+        if rng.random() < 0.5:
+            entries = crowd(rng, conns)
+        else:
+            entries = [frame(rng, client, conns[client]) for _ in range(rng.choice((1, 1, 3)))]
         replies.append(h.ask(G, *entries))
         if step == 8:
             route(h, b"gold/#", sub=8)
@@ -79,7 +101,7 @@ def history(seed: int, layout: str, run_min: int) -> tuple[list[Any], list[Any],
 
 
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(8))
 def test_what_is_taken_at_once_is_what_is_taken_one_by_one(layout: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Property: answers, all rows of the store, what is counted and what is in memory are the same, whatever comes between.
     taken: list[int] = []
@@ -93,6 +115,31 @@ def test_what_is_taken_at_once_is_what_is_taken_one_by_one(layout: str, seed: in
     monkeypatch.setattr(Store, "append_all", noted)
     at_once = history(seed, layout, run_min=2)
     assert len(taken) > 5 and at_once == apart
+
+
+def test_a_message_each_of_many_connections_is_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless somebody among them is not there any more, who alone is told so."""
+    calls: list[int] = []
+    append_all = Store.append_all
+
+    def noted(self: Store, ops: list[Op], keys: Sequence[TopicKey], positions: Sequence[int], values: Sequence[bytes]) -> None:
+        calls.append(len(keys))
+        append_all(self, ops, keys, positions, values)
+
+    monkeypatch.setattr(Store, "append_all", noted)
+    h = Harness()
+    h.link(G, "gateway", "g0:a")
+    h.link(S, "session", "s0:a")
+    clients = [b"p%d" % n for n in range(h.options.run_min)]
+    conns = {client: connect(h, client).conn for client in clients}
+    route(h, b"a/#")
+    stored = h.ask(G, *[publish(client, conns[client], b"a/" + client) for client in clients])
+    assert stored == [Published(False, b"")] * len(clients) and calls == [len(clients)]
+    assert h.core._publishing.taken == len(clients), "they count for how many messages a record takes"
+    conns[clients[3]] -= 1
+    answers = h.ask(G, *[publish(client, conns[client], b"a/" + client) for client in clients])
+    assert [answer.stale for answer in answers if isinstance(answer, Published)] == [n == 3 for n in range(len(clients))]
+    assert calls == [len(clients)] and h.core.counters["messages_stored"] == 2 * len(clients) - 1
 
 
 def test_frames_of_few_messages_and_of_what_nobody_wants_are_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
