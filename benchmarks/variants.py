@@ -1,8 +1,8 @@
 """The fan-in by other transports, sizes, versions, levels of quality and many publishers, beside the plain one: is there one that falls
 off a cliff?
 
-Four publishers to one subscriber, as in the plain case, or very many that wait for each answer; what differs is in the variant's name. mosquitto takes part wherever it is reached
-by plain TCP; TLS and WebSocket are compared with our own plain case.
+Four publishers to one subscriber, as in the plain case, or very many that wait for each answer; what differs is in the variant's name.
+mosquitto takes part wherever it is reached by plain TCP; TLS and WebSocket are compared with our own plain case.
 """
 
 from __future__ import annotations
