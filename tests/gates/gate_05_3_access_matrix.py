@@ -25,12 +25,15 @@ from tests.access_paths.bulk import bulk_cases, write_configuration
 from tests.access_paths.cases import MEMORY, Case, cases, denials, rules
 from tests.access_paths.talking import Talker
 from tests.broker.running import RunningBroker, Status
+from tests.conformance.packets import CONNACK, connect
+from tests.conformance.peer import Peer, fresh
 from tests.gates.access_bulk import walk_bulk
 from tests.gates.access_walking import Pair, by_weight, walk
 from tests.gates.gate import GateFailed, Scale, running, settings
 
 LIMIT_S = 600
 N_SHARDS = 3
+PLUGIN_WITHIN_S = 60.0
 SHOWN = 6
 OWN = """[[rule]]
 allow = ['all']
@@ -62,6 +65,7 @@ async def run_plugin(scale: Scale) -> str:
         more = {"access.rules": str(file), "gateway.count": "2", **memory_zone(), **plugged.settings(directory)}
         async with running(settings(N_SHARDS, **more), environment=plugged.environment()) as watched:
             status = await watched.status()
+            await plugin_is_there(status)
 
             def say() -> float:
                 return put(says, plugged.denied([*alone, *with_rules], True))
@@ -84,6 +88,19 @@ async def run_plugin(scale: Scale) -> str:
         f"{cases} cases with a plugin that decides without a leak; the last message that it let through came {latest[0]:.2f} s after it "
         f"had said otherwise, {latest[1]:.2f} s where the rules changed too"
     )
+
+
+async def plugin_is_there(status: Status) -> None:
+    """At each gateway: the broker is up before its plugin is, and refuses meanwhile whoever it is asked about."""
+    async with asyncio.timeout(PLUGIN_WITHIN_S):
+        for port in [status.own_port(each.name) for each in status.processes if each.role == "gateway"]:
+            while True:
+                peer = await Peer.open(port, 5, connect(5, fresh("early")))
+                if (await peer.answer(CONNACK)).code == 0:
+                    await peer.leave()
+                    break
+                await peer.closed()
+                await asyncio.sleep(0.1)
 
 
 def told(found: list[str], cases: int, words: str) -> str:
