@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from actors.datadir import FORMAT_VERSION_SITES
 from holdfast_spark.client import Client, Endpoint
 from holdfast_spark.protocol import Wire
 from tests.broker.running import Options, RunningBroker, free_port
@@ -213,11 +214,10 @@ def wrong_things(directory: Path) -> Sentences:
     versions = [key for key in written if "version" in key or "format" in key]
     if not versions:
         raise GateFailed(f"site.json has no version among {sorted(written)}")
-    site.write_text(json.dumps({**written, versions[0]: written[versions[0]] + 1}))
+    newest = FORMAT_VERSION_SITES
+    site.write_text(json.dumps({**written, versions[0]: newest + 1}))
     for what, arguments in (("a newer store", ["pipeline", "capacity"]), ("a broker with a newer store", ["up", "--detach"])):
-        sentences.command(
-            what, [*arguments, *here], [f"version {written[versions[0]] + 1}", f"up to {written[versions[0]]}", "newer Holdfast"]
-        )
+        sentences.command(what, [*arguments, *here], [f"version {newest + 1}", f"up to {newest}", "newer Holdfast"])
     return sentences
 
 
